@@ -221,7 +221,7 @@ fn who_asks_whether_an_event_has_happened_hears_so_in_the_end() {
         assert!(n_asked < 100, "pollers make progress");
     }
     assert!(n_asked > 0);
-    // What the host has heard of, needs no event.
+    // What the host knows to have ended needs no event.
     gpu.free(memory.address).unwrap();
     assert_eq!(driver.violations(), Vec::<String>::new());
 }

@@ -54,7 +54,7 @@ fn a_program_becomes_a_cubin() {
 
 #[test]
 #[needs(Nvrtc)]
-fn for_newer_gpus_a_program_becomes_text_that_ends() {
+fn for_newer_gpus_a_program_becomes_ptx_that_ends() {
     let known = nvrtc::architectures();
     assert!(known.contains(&90), "{known:?}");
     let future = ComputeCapability {

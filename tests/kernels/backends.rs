@@ -43,7 +43,7 @@ type Reasons = &'static [(&'static str, &'static str)];
 
 /// Why they leave an element type.
 #[cfg(any(feature = "cuda", feature = "opencl"))]
-const TEXT: &str = "texts and handles are the host's";
+const TEXT: &str = "strings and handles are the host's";
 #[cfg(any(feature = "cuda", feature = "opencl"))]
 const COMPLEX: &str = "the dialect has no complex numbers; they are moved, not computed with";
 #[cfg(any(feature = "cuda", feature = "opencl"))]
@@ -147,7 +147,7 @@ fn emulated() -> Result<Arc<EmulatedDriver>, String> {
     started(&DRIVER, EmulatedRoutines::Absent)
 }
 
-/// The same with libraries of products and convolutions.
+/// The same with libraries of matmuls and convolutions.
 #[cfg(all(feature = "opencl", feature = "cuda"))]
 fn emulated_with_routines() -> Result<Arc<EmulatedDriver>, String> {
     static DRIVER: Emulated = OnceLock::new();
@@ -235,7 +235,7 @@ type Outputs = Result<Vec<Tensor>, String>;
 pub(crate) struct Bench {
     device: Arc<dyn Device>,
     registry: Arc<KernelRegistry>,
-    /// Held from a launch to its check: what functions find wrong is told to who asks the device
+    /// Held from a launch to its check: what functions find wrong is reported to the caller that asks the device
     /// first.
     alone: Mutex<()>,
     /// What trials call it: the backend's name, and the device's number where there are several.
@@ -308,20 +308,20 @@ impl Backend {
 }
 
 impl Bench {
-    /// Runs a case; the error says what differs. A kernel that packs inputs has to give the same
-    /// with them packed.
+    /// Runs a case; the error says what differs. A kernel that prepacks inputs has to give the same
+    /// with them prepacked.
     pub(crate) fn run(&self, case: &Case) -> Result<(), String> {
         let device = self
             .device
             .as_kernel_device()
             .ok_or("the device has no kernels")?;
-        let (found, packed) = match self.outputs(device, case) {
-            Ok((found, packed)) => (Ok(found), packed),
+        let (found, prepacked) = match self.outputs(device, case) {
+            Ok((found, prepacked)) => (Ok(found), prepacked),
             Err(error) => (Err(error), None),
         };
         Self::judge(found, case)?;
-        packed.map_or(Ok(()), |packed| {
-            Self::judge(packed, case).map_err(|error| format!("with packed inputs: {error}"))
+        prepacked.map_or(Ok(()), |prepacked| {
+            Self::judge(prepacked, case).map_err(|error| format!("with prepacked inputs: {error}"))
         })
     }
 
@@ -340,14 +340,14 @@ impl Bench {
                     .zip(expected)
                     .try_for_each(|(found, expected)| compare(found, expected, *tolerance))
             }
-            (Err(found), Expected::Refusal(words)) if found.contains(words) => Ok(()),
-            (Err(found), Expected::Refusal(words)) => {
-                Err(format!("refused with `{found}`, expected `{words}`"))
+            (Err(found), Expected::Refusal(part)) if found.contains(part) => Ok(()),
+            (Err(found), Expected::Refusal(part)) => {
+                Err(format!("refused with `{found}`, expected `{part}`"))
             }
             (Err(found), Expected::Tensors(..)) => Err(found),
             (_, Expected::Unsaid) => Err("the case says nothing of its result".to_owned()),
-            (Ok(found), Expected::Refusal(words)) => {
-                Err(format!("gave {found:?}, expected the refusal `{words}`"))
+            (Ok(found), Expected::Refusal(part)) => {
+                Err(format!("gave {found:?}, expected the refusal `{part}`"))
             }
         }
     }
@@ -359,7 +359,7 @@ impl Bench {
             .map_err(|error| error.to_string())
     }
 
-    /// The outputs, and those from packed inputs if the kernel packs any.
+    /// The outputs, and those from prepacked inputs if the kernel prepacks any.
     fn outputs(
         &self,
         device: &dyn KernelDevice,
@@ -401,17 +401,17 @@ impl Bench {
         });
         let on_host = vec![is_on_host; case.n_outputs];
         let found = self.compute(device, &on_host, &*kernel, inputs.clone(), &[])?;
-        let packed = inputs
+        let prepacked = inputs
             .iter()
             .enumerate()
             .map(|(index, input)| kernel.prepack_input(index, input, device))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| error.to_string())?;
-        let found_packed = packed
+        let found_prepacked = prepacked
             .iter()
             .any(Option::is_some)
-            .then(|| self.compute(device, &on_host, &*kernel, inputs, &packed));
-        Ok((found, found_packed))
+            .then(|| self.compute(device, &on_host, &*kernel, inputs, &prepacked));
+        Ok((found, found_prepacked))
     }
 
     fn compute(
@@ -420,10 +420,10 @@ impl Bench {
         on_host: &[bool],
         kernel: &dyn Kernel,
         inputs: Vec<Tensor>,
-        packed: &[Option<Tensor>],
+        prepacked: &[Option<Tensor>],
     ) -> Result<Vec<Tensor>, String> {
         let mut context =
-            KernelContext::new(device, "node", inputs, on_host).with_prepacked_inputs(packed);
+            KernelContext::new(device, "node", inputs, on_host).with_prepacked_inputs(prepacked);
         {
             let alone = self.alone.lock();
             let _alone = alone.unwrap_or_else(PoisonError::into_inner);

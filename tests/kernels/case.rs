@@ -27,7 +27,7 @@ pub(crate) struct Case {
 /// What must come out.
 pub(crate) enum Expected {
     Tensors(Vec<Tensor>, Tolerance),
-    /// An error that contains these words.
+    /// An error that contains this part.
     Refusal(&'static str),
     /// The case was not ended: it fails.
     Unsaid,
@@ -143,9 +143,9 @@ impl Case {
         self
     }
 
-    pub(crate) fn refused(mut self, words: &'static str) -> Self {
-        assert!(!words.is_empty(), "any error has no words");
-        self.expected = Expected::Refusal(words);
+    pub(crate) fn refused(mut self, part: &'static str) -> Self {
+        assert!(!part.is_empty(), "any error contains the empty string");
+        self.expected = Expected::Refusal(part);
         self
     }
 
@@ -200,8 +200,9 @@ pub(crate) fn typed_tensor(dtype: DType, dims: &[usize], values: &[u8]) -> Tenso
     let bytes: Vec<u8> = match dtype {
         DType::String => {
             let text = |&v: &u8| vec![b'x'; v.into()].into();
-            let texts = values.iter().map(text).collect();
-            return Tensor::from_strings(dims.into(), texts).expect("as many texts as elements");
+            let strings = values.iter().map(text).collect();
+            return Tensor::from_strings(dims.into(), strings)
+                .expect("as many strings as elements");
         }
         DType::F32 => values.iter().flat_map(|v| float(v).to_le_bytes()).collect(),
         DType::F64 => values
@@ -278,14 +279,14 @@ pub(crate) fn compare(
     }
     if !found.dtype().is_floating() && !is_complex(found.dtype()) {
         let same = found.as_bytes().ok() == expected.as_bytes().ok();
-        let words = || {
+        let message = || {
             format!(
                 "found {:?}, expected {:?}",
                 found.as_bytes(),
                 expected.as_bytes()
             )
         };
-        return if same { Ok(()) } else { Err(words()) };
+        return if same { Ok(()) } else { Err(message()) };
     }
     for (index, (f, e)) in doubles(found)
         .into_iter()

@@ -96,7 +96,7 @@ fn trial(backend: &'static backends::Backend, bench: &Arc<backends::Bench>, case
     let bench = Arc::clone(bench);
     let run = move || {
         bench.run(&case)?;
-        // Also what an earlier case has done wrong: every one is to hear of it.
+        // Also what an earlier case has done wrong: each of them is reported.
         match &(backend.problems)()[..] {
             [] => Ok(()),
             [problem, ..] => Err(problem.clone()),

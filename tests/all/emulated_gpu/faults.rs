@@ -1,4 +1,4 @@
-//! GPUs that fail because they are told to.
+//! GPUs that fail on request.
 
 use placewright::backend::cuda::driver::DriverErrorKind::Lost;
 use placewright::backend::cuda::driver::DriverErrorKind::OutOfMemory;

@@ -27,7 +27,7 @@ fn models_run_wholly_on_a_gpu() {
 }
 
 /// With a stream for kernels and with several, for GPUs that reach each other and for such as do
-/// not, with libraries that compute all products and convolutions, some, and none.
+/// not, with libraries that compute all matmuls and convolutions, some, and none.
 #[test]
 #[needs(Sycl)]
 fn outputs_do_not_depend_on_where_nodes_run() {

@@ -1,4 +1,4 @@
-//! Products and convolutions by libraries of the GPU's maker, which the driver emulates: who is
+//! Matmuls and convolutions by libraries of the GPU's maker, which the driver emulates: who is
 //! asked, with what, and what happens when they do not do it. Numbers of all shapes are the kernel
 //! suite's affair (`GPU-routines`).
 
@@ -32,7 +32,7 @@ fn matmul(k: usize, factor: f32) -> GraphBuilder {
     b
 }
 
-/// What the product of so many ones, and numbers that are all alike, is.
+/// What the matmul of so many ones, and numbers that are all alike, is.
 fn run(machine: &Machine, options: &DeviceOptions, k: usize, factor: f32) -> Result<f32, String> {
     let session = session(matmul(k, factor), &machine.open(options))
         .build()
@@ -62,7 +62,7 @@ fn what_libraries_do_not_do_is_done_without_them() {
         assert_eq!(machine.driver.n_calls("matmul"), n_matmuls, "{routines:?}");
         let is_done =
             routines == EmulatedRoutines::Present || (routines == EmulatedRoutines::Odd && k == 3);
-        // A product of our own is a function that is launched; its right side would be packed by
+        // A matmul of our own is a function that is launched; its right side would be copied into panels by
         // another.
         assert_eq!(
             machine.driver.n_calls("launch") == 0,

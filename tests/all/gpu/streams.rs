@@ -18,7 +18,7 @@ use crate::emulated::EmulatedConfig;
 /// After this, what is waited for does not come.
 const HANGS: Duration = Duration::from_secs(30);
 
-/// `y` = x w w .., of so many products.
+/// `y` = x w w .., of so many matmuls.
 fn matmuls(n: usize) -> GraphBuilder {
     let b = GraphBuilder::new("matmuls");
     let x = b.placeholder::<f32>("x", [4, 4]).unwrap();
@@ -152,7 +152,7 @@ fn apps_hear_of_the_end_of_what_a_stream_was_given() {
     machine.check();
 }
 
-/// One copy is under way for long: whoever waits for another stream hears of it meanwhile.
+/// One copy is under way for long: whoever waits for another stream is notified meanwhile.
 #[test]
 #[needs(Sycl)]
 fn the_end_of_a_stream_is_told_while_another_is_busy() {

@@ -182,11 +182,11 @@ fn inputs_that_a_kernel_finds_wrong_are_an_error_of_their_run() {
     machine.check();
 }
 
-/// More launches that may find their inputs wrong than there are words to say so in, before anybody
+/// More launches that check their inputs than there are fault flags, before anybody
 /// waits.
 #[test]
 #[needs(Sycl)]
-fn words_for_faults_are_used_again_when_their_launches_have_ended() {
+fn fault_flags_are_reused_when_their_launches_have_ended() {
     let config = EmulatedConfig {
         early_per_mille: 0,
         ..EmulatedConfig::default()

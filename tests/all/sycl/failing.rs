@@ -14,7 +14,7 @@ use super::open;
 use super::options;
 use super::session;
 
-/// Names the file that says which functions fail, and who hears of it.
+/// Names the file that says which functions fail, and how they are reported.
 const FILE: &str = "LOSSY_LAYER_FAILS_FILE";
 
 const INSIDE: &str = "sycl::failing::inside_the_process_with_the_layer";
@@ -75,7 +75,7 @@ fn inside_the_process_with_the_layer() {
                 ] {
                     assert!(error.contains(part), "{n} {how} {fetch}: {part}: {error}");
                 }
-                // Whoever does without it hears nothing of it.
+                // Runs that do not need it do not fail.
                 assert_eq!(right(&negs), neg, "{n} {how}");
             }
             fs::remove_file(file).unwrap();

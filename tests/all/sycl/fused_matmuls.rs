@@ -1,4 +1,4 @@
-//! Products that SYCL devices compute together with what surrounds them: biases, activations,
+//! Matmuls that SYCL devices fuse with what surrounds them: biases, activations,
 //! transpositions. The same numbers as one by one.
 
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(super) fn dense(size: [usize; 3], activation: Option<&str>, is_fixed: bool) 
 
 #[test]
 #[needs(Sycl)]
-fn products_take_bias_and_activation_in() {
+fn matmuls_fuse_bias_and_activation() {
     let ways = Ways::open();
     for devices in ways.all() {
         matmuls(devices);
@@ -164,7 +164,7 @@ fn so_do_convolutions() {
 
 #[test]
 #[needs(Sycl)]
-fn a_bias_that_does_not_fit_a_product_is_refused_with_node_and_shapes() {
+fn a_bias_that_does_not_fit_a_matmul_is_refused_with_node_and_shapes() {
     let b = GraphBuilder::new("unknown");
     let x = b.placeholder::<f32>("x", [4, 8]).unwrap();
     let w = b.placeholder::<f32>("w", [8, 5]).unwrap();
@@ -189,7 +189,7 @@ fn a_bias_that_does_not_fit_a_product_is_refused_with_node_and_shapes() {
     session.run(&feeds(&[5]), &["y"]).unwrap();
 }
 
-/// Shapes of both sides and how they are transposed, whether the product then transposes them, and
+/// Shapes of both sides and how they are transposed, whether the matmul then transposes them, and
 /// how the result is. No permutation: there is no node.
 type Turned = (
     ([usize; 4], Option<[i32; 4]>),
@@ -200,7 +200,7 @@ type Turned = (
 
 #[test]
 #[needs(Sycl)]
-fn products_read_and_write_as_transpositions_around_them_say() {
+fn matmuls_fuse_transpositions_around_them() {
     let ways = Ways::open();
     let (vectors, groups) = (&ways.vectors, &ways.groups);
     let heads = Some([0, 2, 1, 3]);
@@ -261,12 +261,16 @@ fn products_read_and_write_as_transpositions_around_them_say() {
                 let Some(permutation) = permutation else {
                     return side;
                 };
-                let turned = if name == "x" { "x_turned" } else { "y_turned" };
-                names.push(turned);
+                let transposed = if name == "x" {
+                    "x_transposed"
+                } else {
+                    "y_transposed"
+                };
+                names.push(transposed);
                 let permutation = b.constant([4], &permutation).unwrap();
                 let node = b
                     .op("Transpose")
-                    .name(turned)
+                    .name(transposed)
                     .input(side)
                     .input(permutation);
                 node.value::<f32>().unwrap()

@@ -119,7 +119,7 @@ pub(crate) fn cases() -> Vec<Case> {
             .typed("DstT", DType::U8)
             .input(tensor(&[], &[7.5f32]))
             .gives(tensor(&[], &[7u8])),
-        case("of texts", "Cast")
+        case("of strings", "Cast")
             .typed("SrcT", DType::String)
             .typed("DstT", DType::F32)
             .input(typed_tensor(DType::String, &[1], &[1]))

@@ -55,7 +55,7 @@ fn joined() -> Vec<Case> {
         concat("columns", &[counted(0, &[2, 1]), counted(10, &[2, 2])], -1)
             .gives(tensor(&[2, 3], &[0, 10, 11, 1, 12, 13])),
         concat(
-            "whole words",
+            "whole units",
             &[counted(0, &[300, 8]), counted(2400, &[300, 12])],
             1,
         )

@@ -44,7 +44,7 @@ fn measures() -> Vec<Case> {
             .gives(tensor::<i32>(&[0], &[])),
         measure(
             "Shape",
-            "of texts",
+            "of strings",
             DType::I32,
             typed_tensor(DType::String, &[2, 0], &[]),
         )

@@ -1,4 +1,4 @@
-//! Matrix products.
+//! Matmuls.
 
 use half::bf16;
 use half::f16;

@@ -422,7 +422,7 @@ fn convolutions() -> Vec<Case> {
                 ..explicit
             },
         ),
-        // One element under the window: a product of matrices, unless there is a stride.
+        // One element under the window: a matmul, unless there is a stride.
         random_conv([2, 5, 5, 8], [1, 1, 8, 6], same),
         random_conv(
             [2, 5, 5, 8],

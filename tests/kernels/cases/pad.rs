@@ -27,7 +27,7 @@ fn counted(dims: &[usize]) -> Tensor {
 }
 
 /// `counted(&[30, 64])` with a margin of 1 and 2 rows, 4 and 8 columns.
-fn words(around: i32) -> Vec<i32> {
+fn padded_rows(around: i32) -> Vec<i32> {
     let at = |row: i32, column: i32| match (row - 1, column - 4) {
         (row @ 0..30, column @ 0..64) => row * 64 + column + 1,
         _ => around,
@@ -65,11 +65,11 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend([
         pad("a matrix", "Pad", counted(&[2, 2]), &[1, 0, 0, 1])
             .gives(tensor(&[3, 3], &[0, 0, 0, 1, 2, 0, 3, 4, 0])),
-        pad("whole words", "Pad", counted(&[30, 64]), &[1, 2, 4, 8])
-            .gives(tensor(&[33, 76], &words(0))),
-        pad("whole words", "PadV2", counted(&[30, 64]), &[1, 2, 4, 8])
+        pad("whole units", "Pad", counted(&[30, 64]), &[1, 2, 4, 8])
+            .gives(tensor(&[33, 76], &padded_rows(0))),
+        pad("whole units", "PadV2", counted(&[30, 64]), &[1, 2, 4, 8])
             .named_input("constant_values", tensor(&[], &[-7]))
-            .gives(tensor(&[33, 76], &words(-7))),
+            .gives(tensor(&[33, 76], &padded_rows(-7))),
         pad(
             "rows of channels",
             "Pad",

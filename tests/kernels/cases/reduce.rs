@@ -238,7 +238,7 @@ fn every_axis() -> Vec<Case> {
 fn long_axes() -> Vec<Case> {
     let tenths = vec![0.1f32; 1_000_000];
     let mut cases = vec![
-        // Added in turn, they are off by a hundredth.
+        // Added one after the other, they are off by a hundredth.
         reduce("a million tenths", "Mean", &[1_000_000], &tenths, &[0])
             .gives_within(tensor(&[], &[0.1f32]), 2e-6),
     ];

@@ -396,7 +396,7 @@ fn dimensions() -> Vec<Case> {
         expand("at the end, from there", counted(&[2, 3]), at(-1)).gives(counted(&[2, 3, 1])),
         expand("a scalar", counted(&[]), tensor(&[], &[0i64])).gives(counted(&[1])),
         expand("a vector of one axis", counted(&[2]), tensor(&[1], &[0])).gives(counted(&[1, 2])),
-        expand("texts", typed_tensor(DType::String, &[1], &[3]), at(0)).gives(typed_tensor(
+        expand("strings", typed_tensor(DType::String, &[1], &[3]), at(0)).gives(typed_tensor(
             DType::String,
             &[1, 1],
             &[3],

@@ -172,7 +172,7 @@ impl State {
             return Err(self.refuse(format!("{call} of {address:#x}, which another GPU gave")));
         }
         let unknown = allocation.accesses.unknown_to(&self.host);
-        let texts: Vec<String> = unknown
+        let messages: Vec<String> = unknown
             .map(|access| {
                 format!(
                     "{call} of {address:#x}, which {} on stream {} {}; the host does not know that this is done",
@@ -182,7 +182,7 @@ impl State {
                 )
             })
             .collect();
-        for text in texts {
+        for text in messages {
             self.violate(text);
         }
         self.memory.remove(address);

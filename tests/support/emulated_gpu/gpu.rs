@@ -212,7 +212,7 @@ impl Gpu for EmulatedGpu {
 
     fn drop_stream(&self, stream: StreamHandle) {
         let mut state = self.shared.state();
-        // Nobody is told of an error.
+        // Errors are not reported.
         let _ = state.count("drop_stream");
         state.check_current("drop_stream", self.context_idx);
         let context_idx = self.context_idx;
@@ -244,7 +244,7 @@ impl Gpu for EmulatedGpu {
 
     fn drop_event(&self, event: EventHandle) {
         let mut state = self.shared.state();
-        // Nobody is told of an error.
+        // Errors are not reported.
         let _ = state.count("drop_event");
         state.check_current("drop_event", self.context_idx);
         let removed = state.events.remove(&event);

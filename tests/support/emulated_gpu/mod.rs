@@ -16,7 +16,7 @@
 //! | `order.rs` | what is ordered after what |
 //! | `memory.rs`, `pinned.rs` | bytes |
 //! | `programs.rs` | kernels |
-//! | `routines.rs` | products and convolutions |
+//! | `routines.rs` | matmuls and convolutions |
 //! | `random.rs` | numbers from the seed |
 //!
 //! Not emulated: time, copies that go at once where CUDA's would, memory that a launch shares out,
@@ -81,7 +81,7 @@ const LOCAL_BYTES_MAX: u64 = 48 << 10;
 /// Priorities that streams may have.
 const STREAM_PRIORITIES: RangeInclusive<i32> = -5..=0;
 
-/// The calls that can be told to fail.
+/// The calls that can be made to fail.
 const CALLS: [&str; 20] = [
     "open",
     "allocate",
@@ -105,12 +105,12 @@ const CALLS: [&str; 20] = [
     "convolve",
 ];
 
-/// What libraries of products and convolutions there are.
+/// What libraries of matmuls and convolutions there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EmulatedRoutines {
     /// None.
     Absent,
-    /// Some that do nothing where the inner size of a product, or the channels of an image, are
+    /// Some that do nothing where the inner size of a matmul, or the channels of an image, are
     /// even.
     Odd,
     /// Such as do everything.
@@ -323,7 +323,7 @@ impl EmulatedDriver {
     pub(crate) fn refuse_after(&self, call: &'static str, n_before: u64, kind: DriverErrorKind) {
         assert!(
             CALLS.contains(&call),
-            "`{call}` is no call that can be told to fail"
+            "`{call}` is not a call that can be made to fail"
         );
         self.shared.state().refusals.push(Refusal {
             call,

@@ -238,7 +238,7 @@ impl Program {
         })
     }
 
-    /// Whether a GPU would find a function of that name. Symbols of an ELF file are texts in it.
+    /// Whether a GPU would find a function of that name. Symbols of an ELF file are strings in it.
     pub(super) fn may_have(&self, name: &str) -> bool {
         self.cubin.is_empty()
             || self

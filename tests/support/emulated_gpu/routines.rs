@@ -1,4 +1,4 @@
-//! Products and convolutions as NVIDIA's libraries have them, computed by the host: columns of a
+//! Matmuls and convolutions as NVIDIA's libraries have them, computed by the host: columns of a
 //! matrix stand side by side, images have their channels last. In goes what a routine is given,
 //! with the bytes that it may touch, out come the bytes of the result.
 
@@ -61,7 +61,7 @@ pub(super) fn check(matmul: &Matmul) -> Result<(), String> {
     }
 }
 
-/// Rows and columns as the product sees them.
+/// Rows and columns as the matmul reads them.
 fn size(matrices: &Matrices) -> [u64; 2] {
     let stored = [matrices.rows, matrices.columns];
     match matrices.is_transposed {

@@ -29,7 +29,7 @@ use super::programs::Executor;
 use super::programs::Program;
 use super::random::Random;
 
-/// More texts of violations than anybody reads.
+/// Maximum number of recorded violations.
 const VIOLATIONS_MAX: usize = 1000;
 
 /// A GPU from when it is opened until it is let go or lost.
@@ -222,7 +222,7 @@ impl State {
         self.refusals.remove(idx);
         Err(error(
             kind,
-            format!("emulated: this `{call}` was told to fail"),
+            format!("emulated: this `{call}` was made to fail"),
         ))
     }
 

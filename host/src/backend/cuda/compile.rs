@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gpus_that_are_newer_than_the_compiler_get_text_for_the_newest_before_them() {
+    fn gpus_that_are_newer_than_the_compiler_get_ptx_for_the_newest_before_them() {
         let known = [75, 80, 90, 100, 103, 120, 121];
         for (major, minor, expected) in [
             (7, 5, "sm_75"),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_driver_does_not_take_is_told_with_versions_and_a_remedy() {
+    fn rejected_programs_are_reported_with_versions_and_a_remedy() {
         let text = refusal((12, 8), Some((13, 0)));
         for part in [
             "CUDA 12.8",
