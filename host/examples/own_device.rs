@@ -61,8 +61,8 @@ const N_NPUS: u32 = 2;
 const MEMORY_BYTES: u64 = 64 << 20;
 
 placewright::registrar! {
-    /// What this app brings: the devices, whose factory brings their kernels. An app that has this in a crate of its own exports
-    /// the constant.
+    /// What this app brings: the devices, whose factory brings their kernels. An app that has this
+    /// in a crate of its own exports the constant.
     pub(crate) const NPU = {
         device_factory "NPU", 230 => NpuFactory;
     }

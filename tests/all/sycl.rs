@@ -177,7 +177,7 @@ fn devices_of_one_platform_copy_directly_and_the_trace_says_so() {
 
 #[test]
 #[needs(Sycl)]
-fn a_device_without_room_ends_the_run_with_node_op_device_and_bytes_and_another_session_runs() {
+fn a_device_without_memory_ends_the_run_with_node_op_device_and_bytes_and_another_session_runs() {
     let mut options = options(1);
     let graph = || {
         let b = GraphBuilder::new("graph");

@@ -114,7 +114,7 @@ def tensor(data):
 
 def attr(data):
     for number, value in fields(data):
-        if number == 1:  # list: of integers or texts
+        if number == 1:  # list: of integers or strings
             listed = [(at, entry) for at, entry in fields(value)]
             numbers = [entry for at, part in listed if at == 3 for entry in packed(part, signed)]
             return numbers or [part.decode() for at, part in listed if at == 2]

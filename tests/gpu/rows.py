@@ -2,7 +2,7 @@
 
     rows.py FOLDER [--rehearse] [--python PYTHON]
 
-Keeps the output of each row in FOLDER, writes FOLDER/results.json and prints a table. A row that cannot be had (no tool, no PyTorch) says
+Keeps the output of each row in FOLDER, writes FOLDER/results.json and prints a table. A row that is unavailable (no tool, no PyTorch) says
 so, and the rest runs; the exit status is 1 where a row has failed. Needs only Python's standard library.
 """
 
@@ -161,7 +161,8 @@ def model_rows(rows, types):
         flags = ["--device", f"/device:{rows.device}", "--device-count", "SYCL=0", "--repeat", "50", "--warmup", "10", "--trace", trace]
         rows.run(f"whole_{model}", run(model, *flags), on(own_type), output=f"whole_{model}.json")
     archives = sorted(path.stem for path in MODELS.glob("*.npz"))
-    # Every other node elsewhere, so that tensors cross where they can; two CPU devices are what a rehearsal has.
+    # Every other node elsewhere, so that tensors cross where they can; two CPU devices are what a
+    # rehearsal has.
     spread = ["--policy", "round-robin", "--strict-policy", "--soft-placement"]
     count = ["--device-count", "CPU=2" if rows.args.rehearse else "CPU=1", "--device-count", "SYCL=0"]
     for model in archives:
@@ -244,7 +245,8 @@ def suites(rows):
         return
     required = {**built, "PLACEWRIGHT_REQUIRE": "GPU"}
     rows.run("kernels", [rows.program("kernels"), "GPU:"], tests, required)
-    # Models wholly on a card, random placements over CPU, GPU and SYCL with the same results, threads.
+    # Models wholly on a card, random placements over CPU, GPU and SYCL with the same results,
+    # threads.
     rows.run("sessions", [rows.program("all"), "gpu::cards"], tests, required)
 
 

@@ -170,8 +170,8 @@ class Writer:
         if op == "MatMul":
             return f"torch.mm({', '.join(self.factors(node))})"
         if op in ("BatchMatMul", "BatchMatMulV2"):
-            turn = lambda text, is_turned: f"{text}.transpose(-1, -2)" if is_turned else text
-            return f"torch.matmul({turn(args[0], node.attrs.get('adj_x'))}, {turn(args[1], node.attrs.get('adj_y'))})"
+            transpose = lambda text, is_transposed: f"{text}.transpose(-1, -2)" if is_transposed else text
+            return f"torch.matmul({transpose(args[0], node.attrs.get('adj_x'))}, {transpose(args[1], node.attrs.get('adj_y'))})"
         if op in ("Softmax", "LogSoftmax"):
             return f"torch.{'softmax' if op == 'Softmax' else 'log_softmax'}({args[0]}, -1)"
         if op == "Reshape":
@@ -203,9 +203,9 @@ class Writer:
         raise Unsupported(f"node {node.name}: op {op} with {node.attrs}")
 
     def factors(self, node):
-        turn = lambda name, is_turned: f"{self.value(name)}.t()" if is_turned else self.value(name)
+        transpose = lambda name, is_transposed: f"{self.value(name)}.t()" if is_transposed else self.value(name)
         a, b = self.inputs(node)
-        return turn(a, node.attrs.get("transpose_a")), turn(b, node.attrs.get("transpose_b"))
+        return transpose(a, node.attrs.get("transpose_a")), transpose(b, node.attrs.get("transpose_b"))
 
     def bias(self, node, inputs):
         before = self.nodes[inputs[0]]
@@ -227,8 +227,8 @@ class Writer:
         if padding is None or (padding == "same" and strides != [1, 1]):
             raise Unsupported(f"node {node.name}: padding {node.attrs['padding']} with strides {strides}")
         buffer = f"f{list(self.nodes).index(filters)}"
-        turned = torch.from_numpy(self.nodes[filters].attrs["value"]).permute(3, 2, 0, 1)
-        self.constants[buffer] = turned.contiguous(memory_format=torch.channels_last)
+        transposed = torch.from_numpy(self.nodes[filters].attrs["value"]).permute(3, 2, 0, 1)
+        self.constants[buffer] = transposed.contiguous(memory_format=torch.channels_last)
         bias = self.value(bias) if bias else None
         return f"F.conv2d({self.value(x, True)}, self.{buffer}, {bias}, {strides}, {padding!r}, {dilations})"
 

@@ -23,7 +23,8 @@ SETTINGS = {
     "compile": {},
     "compile reduce-overhead": {"mode": "reduce-overhead"},
 }
-# Matmuls in one run, so that what a run costs once does not count: as many as Placewright's worker has.
+# Matmuls in one run, so that what a run costs once does not count: as many as Placewright's worker
+# has.
 N_PRODUCTS = 8
 TURN_MS_MAX = 600_000
 

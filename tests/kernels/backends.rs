@@ -235,8 +235,8 @@ type Outputs = Result<Vec<Tensor>, String>;
 pub(crate) struct Bench {
     device: Arc<dyn Device>,
     registry: Arc<KernelRegistry>,
-    /// Held from a launch to its check: what functions find wrong is reported to the caller that asks the device
-    /// first.
+    /// Held from a launch to its check: what functions find wrong is reported to the caller that
+    /// asks the device first.
     alone: Mutex<()>,
     /// What trials call it: the backend's name, and the device's number where there are several.
     pub(crate) name: String,

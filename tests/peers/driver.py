@@ -47,7 +47,8 @@ class Lineup:
         key = (framework, threads, per_setting, spread)
         if key not in self.workers:
             cores = sorted(os.sched_getaffinity(0))
-            # StarPU's thread that submits comes on top of its workers, and would share a core with one that polls.
+            # StarPU's thread that submits comes on top of its workers, and would share a core with
+            # one that polls.
             if not spread and framework != "StarPU":
                 cores = cores[-threads:]
             worker = Worker(self.command(framework), cores, self.args.folder / "workers.log", self.environment())

@@ -1,8 +1,10 @@
-/* StarPU behind the protocol of tests/peers: one JSON command per line in, one JSON answer per line out.
+/* StarPU behind the protocol of tests/peers: one JSON command per line in, one JSON answer per line
+ * out.
  *
- * The graphs of additions as tasks on registered data: dependencies follow from what tasks read and write, as StarPU's users
- * write it. A run is what a user of StarPU does for it: acquire and write x, submit all tasks, wait for all, read the last sum.
- * Between turns StarPU is paused, or its workers would poll while others have their turn.
+ * The graphs of additions are tasks on registered data: dependencies follow from what tasks read
+ * and write, as StarPU's users write it. A run does what a user of StarPU does: acquire and write
+ * x, submit all tasks, wait for all, read the last sum. Between turns StarPU is paused; otherwise
+ * its workers would poll while others have their turn.
  */
 
 #include <errno.h>

@@ -283,7 +283,8 @@ impl<'a> Graph<'a> {
         back_edges: u32;
         /// Per node: index into [`Self::op_type_names`].
         op_type: u32;
-        /// Per node: expected executions in one run: 1, a loop's trip count, a branch's probability.
+        /// Per node: expected executions in one run: 1, a loop's trip count, a branch's
+        /// probability.
         executions: f64;
         /// Per node: floating-point operations of one execution.
         flops: f64;
@@ -295,22 +296,25 @@ impl<'a> Graph<'a> {
         user_priority: i32;
         /// Per node: its row of [`Self::candidates`].
         candidate_set: u32;
-        /// Per node: its colocation group, dense. One group, one device; a node alone has a group of its own.
+        /// Per node: its colocation group, dense. One group, one device; a node alone has a group
+        /// of its own.
         group: u32;
         /// Per node: the device fixed by the user or an earlier placement, or [`NONE`].
         pinned: u32;
         /// Per node: [`PlacementHint`] bits.
         placement_hints: u8;
-        /// Per node: the producer whose device the node takes, if that producer was decided before it and its device is legal;
-        /// else the node takes item 0 of its candidates. For metadata ops and matching identities the producer of the first
-        /// in-edge, [`NONE`] for all other nodes.
+        /// Per node: the producer whose device the node takes, if that producer was decided before
+        /// it and its device is legal; else the node takes item 0 of its candidates. For metadata
+        /// ops and matching identities the producer of the first in-edge, [`NONE`] for all other
+        /// nodes.
         follow: u32;
         /// Per node: its loop frame, [`NONE`] outside loops.
         frame: u32;
         /// Per node: its row of the cost table.
         cost_row: u32;
-        /// Cost of one execution in ns, cost rows x cost classes, row-major; +inf = cannot run there. A device's column
-        /// is its cost class. [`crate::CostMatrix`] spreads it over devices.
+        /// Cost of one execution in ns, cost rows x cost classes, row-major; +inf = cannot run
+        /// there. A device's column is its cost class. [`crate::CostMatrix`] spreads it over
+        /// devices.
         costs: f64;
         /// Measurements behind each entry of [`Self::costs`]; 0 = estimated.
         cost_samples: u32;

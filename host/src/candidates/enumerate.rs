@@ -130,8 +130,8 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// # Errors
-    /// [`CandidatesError`]: no devices, a malformed request, a pin or default device that does not exist.
+    /// # Errors [`CandidatesError`]: no devices, a malformed request, a pin or default device that
+    /// does not exist.
     pub(super) fn of(
         graph: &Graph,
         devices: &DeviceSet,

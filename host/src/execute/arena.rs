@@ -274,7 +274,8 @@ mod tests {
             prop_assert!(n_known >= n.min(32), "a step on a chain knows itself at least");
         }
 
-        /// Every step writes a tensor that its successors read. Tensors that may be alive together never overlap.
+        /// Every step writes a tensor that its successors read. Tensors that may be alive together
+        /// never overlap.
         #[test]
         fn tensors_that_may_live_together_do_not_overlap(
             (n, edges) in dag(),

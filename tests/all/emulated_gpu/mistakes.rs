@@ -5,7 +5,7 @@ use super::*;
 /// A sequence of calls, in which a mistake is made, or not.
 type Sequence = fn(&Bench, is_right: bool);
 
-/// The mistake is found, whenever the streams do their work, and told in words that contain
+/// The mistake is found, whenever the streams do their work, and reported with text that contains
 /// `expected`; without it, there is none.
 #[track_caller]
 fn check(expected: &str, sequence: Sequence) {

@@ -29,7 +29,7 @@ const ARGUMENTS: &str = "PLACEWRIGHT_TEST_GPU_ARGUMENTS";
 fn the_program_with_emulated_gpus() {
     let arguments = std::env::var(ARGUMENTS).unwrap();
     let config = EmulatedConfig {
-        // What nothing else launches is compiled here alone: the yardstick's.
+        // What nothing else launches is compiled here alone: the reference's.
         compiles_for_real: true,
         ..EmulatedConfig::default()
     };

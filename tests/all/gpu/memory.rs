@@ -29,7 +29,7 @@ const FETCHES: [&str; 2] = ["y", "squared"];
 
 #[test]
 #[needs(Sycl)]
-fn a_gpu_without_room_ends_the_run_and_leaves_nothing_behind() {
+fn a_gpu_without_memory_ends_the_run_and_leaves_nothing_behind() {
     let machine = Machine::new(EmulatedConfig::default());
     let mut options = options(1);
     options.memory_bytes.insert("GPU:0".to_owned(), 4096);

@@ -62,8 +62,8 @@ fn what_libraries_do_not_do_is_done_without_them() {
         assert_eq!(machine.driver.n_calls("matmul"), n_matmuls, "{routines:?}");
         let is_done =
             routines == EmulatedRoutines::Present || (routines == EmulatedRoutines::Odd && k == 3);
-        // A matmul of our own is a function that is launched; its right side would be copied into panels by
-        // another.
+        // A matmul of our own is a function that is launched; its right side would be copied into
+        // panels by another.
         assert_eq!(
             machine.driver.n_calls("launch") == 0,
             is_done,
@@ -88,8 +88,8 @@ fn factors_are_rounded_when_that_is_asked_for() {
     }
 }
 
-/// The driver checks that a workspace is free, and leaves garbage in it; a device that has no room
-/// for one does without.
+/// The driver checks that a workspace is free, and leaves garbage in it; a device that has no
+/// memory for one does without.
 #[test]
 #[needs(Sycl)]
 fn small_devices_have_no_workspace() {
@@ -123,8 +123,8 @@ fn a_library_that_fails_ends_the_run_and_names_the_node() {
     machine.check();
 }
 
-/// Filters are prepared once, whoever takes them, and images whose padding differs at both ends are
-/// padded before a library, which knows only one padding, gets them.
+/// Filters are prepared once, whichever routine takes them, and images whose padding differs at
+/// both ends are padded before a library, which knows only one padding, gets them.
 #[test]
 #[needs(Sycl)]
 fn convolutions_by_libraries_or_not_prepare_filters_once() {

@@ -152,7 +152,7 @@ fn apps_hear_of_the_end_of_what_a_stream_was_given() {
     machine.check();
 }
 
-/// One copy is under way for long: whoever waits for another stream is notified meanwhile.
+/// One copy is under way for long: a waiter for another stream is notified meanwhile.
 #[test]
 #[needs(Sycl)]
 fn the_end_of_a_stream_is_told_while_another_is_busy() {

@@ -90,7 +90,7 @@ fn work_that_fails_on_the_gpu_loses_it_and_says_whose_work_it_may_have_been() {
 
 #[test]
 #[needs(Sycl)]
-fn a_gpu_that_is_lost_between_runs_is_heard_of() {
+fn a_gpu_that_is_lost_between_runs_is_reported() {
     let machine = Machine::new(EmulatedConfig::default());
     let devices = machine.open(&options(1));
     let lost = session(matmuls(), &devices).build().unwrap();

@@ -410,7 +410,8 @@ fn random_graph(draws: &[Draw]) -> Arc<Graph> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever happens to the devices: all is legal, nothing moves without a reason, and the reasons are true.
+    /// Whatever happens to the devices: all is legal, nothing moves without a reason, and the
+    /// reasons are true.
     #[test]
     fn what_need_not_move_stays(
         draws in prop::collection::vec((0..4usize, 0..3usize, 0..3usize, 0..200u64, 0..12usize), 1..14),

@@ -96,7 +96,7 @@ fn matmuls(devices: &Arc<DeviceSet>) {
 /// makes of the one below: rounded once, the result is 1 more than the sum.
 #[test]
 #[needs(Sycl)]
-fn short_floats_are_rounded_once() {
+fn f16_and_bf16_are_rounded_once() {
     let ways = Ways::open();
     for devices in ways.all() {
         let b = GraphBuilder::new("bfloat16");
@@ -191,7 +191,7 @@ fn a_bias_that_does_not_fit_a_matmul_is_refused_with_node_and_shapes() {
 
 /// Shapes of both sides and how they are transposed, whether the matmul then transposes them, and
 /// how the result is. No permutation: there is no node.
-type Turned = (
+type Transposed = (
     ([usize; 4], Option<[i32; 4]>),
     ([usize; 4], Option<[i32; 4]>),
     [bool; 2],
@@ -204,7 +204,7 @@ fn matmuls_fuse_transpositions_around_them() {
     let ways = Ways::open();
     let (vectors, groups) = (&ways.vectors, &ways.groups);
     let heads = Some([0, 2, 1, 3]);
-    let cases: [Turned; 7] = [
+    let cases: [Transposed; 7] = [
         // Attention: heads are neighbours in memory.
         (
             ([2, 9, 3, 5], heads),

@@ -159,7 +159,7 @@ fn functions() -> Vec<Case> {
         let few = &input[..50];
         let wide: Vec<f64> = few.iter().map(|&x| x.into()).collect();
         cases.push(unary("double", op, &wide).gives_within(tensor(&[50], &double[..50]), 1e-9));
-        // Short floats: the input is rounded first, the result to 11 or 8 bits.
+        // f16 and bf16: the input is rounded first, the result to 11 or 8 bits.
         let half: Vec<f16> = few.iter().map(|&x| f16::from_f32(x)).collect();
         let expected: Vec<f16> = half
             .iter()

@@ -207,7 +207,7 @@ fn classes() -> Vec<Case> {
     .into_iter()
     .flat_map(|(name, expected)| {
         let expected = bools(&[6], &expected);
-        // The largest single is no short float.
+        // The largest single is beyond f16 and bf16.
         let short = [0.0f32, NAN, INF, -INF, -1.0, 2.0];
         [
             one("float", name, &values).gives(expected.clone()),

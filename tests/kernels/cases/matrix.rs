@@ -102,7 +102,8 @@ fn matmuls() -> Vec<Case> {
         cases.push(random([2, 3], [2, 3], [4, 5, 6], adjoint));
         cases.push(random([2, 1], [1, 3], [4, 5, 6], adjoint));
         cases.push(random([2, 3], [1, 1], [4, 5, 6], adjoint));
-        // Beyond one tile, on both sides of the sizes from which a right side is copied into panels.
+        // Beyond one tile, on both sides of the sizes from which a right side is copied into
+        // panels.
         cases.push(random([2, 3], [2, 3], [41, 17, 33], adjoint));
         cases.push(random([2, 1], [1, 3], [9, 11, 18], adjoint));
         cases.push(random([1, 3], [2, 1], [40, 5, 16], adjoint));

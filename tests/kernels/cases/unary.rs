@@ -79,7 +79,7 @@ pub(crate) fn cases() -> Vec<Case> {
         let few = &input[..100];
         let wide: Vec<f64> = few.iter().map(|&x| x.into()).collect();
         cases.push(unary("double", op, &wide).gives_within(tensor(&[100], &double[..100]), 1e-9));
-        // Short floats: the input is rounded first, the result to 11 or 8 bits.
+        // f16 and bf16: the input is rounded first, the result to 11 or 8 bits.
         let half: Vec<f16> = few.iter().map(|&x| f16::from_f32(x)).collect();
         let expected: Vec<f16> = half
             .iter()

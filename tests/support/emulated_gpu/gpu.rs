@@ -144,7 +144,7 @@ impl Gpu for EmulatedGpu {
             {
                 return Err(error(
                     DriverErrorKind::OutOfMemory,
-                    format!("emulated: no room for {len_bytes} bytes, {free} are free"),
+                    format!("emulated: no memory for {len_bytes} bytes, {free} are free"),
                 ));
             }
             Ok(state.memory.allocate(self.gpu, self.context_idx, len_bytes))

@@ -20,8 +20,8 @@ pub(super) const GARBAGE: u8 = 0xa5;
 /// What stands in pinned memory that was given back.
 const FREED: u8 = 0xdd;
 
-/// Pinned memory that was given back stays mapped until it is more than this, so that whoever still
-/// writes it is found out.
+/// Pinned memory that was given back stays mapped until it is more than this, so that code that
+/// still writes it is found out.
 const FREED_BYTES_MAX: usize = 64 << 20;
 
 /// Addresses of a GPU's memory are multiples of this, and what it takes of it, too.

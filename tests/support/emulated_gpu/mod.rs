@@ -332,7 +332,7 @@ impl EmulatedDriver {
         });
     }
 
-    /// From now on there is no room for larger allocations of a GPU's memory.
+    /// From now on there is no memory for larger allocations of a GPU's memory.
     pub(crate) fn refuse_allocations_above(&self, len_bytes: usize) {
         self.shared.state().allocation_bytes_max = len_bytes;
     }

@@ -18,7 +18,7 @@ impl Clock {
         self.0.get(stream_idx).copied().unwrap_or_default()
     }
 
-    /// Whoever has this clock now also knows what `other` knew.
+    /// The owner of this clock now also knows what `other` knew.
     pub(super) fn join(&mut self, other: &Self) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
@@ -115,7 +115,8 @@ impl Accesses {
             (earlier.way == Way::Write || access.way == Way::Write)
                 && earlier.overlaps(&access)
                 && !earlier.is_known_by(clock)
-                // A stream is ordered with itself; and with its own arguments a call may do as it likes.
+                // A stream is ordered with itself; and with its own arguments a call may do as it
+                // likes.
                 && earlier.stream_idx != access.stream_idx
         };
         let races: Vec<Access> = self.recent.iter().filter(is_race).cloned().collect();

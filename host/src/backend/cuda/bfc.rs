@@ -657,7 +657,8 @@ mod tests {
     proptest! {
         #[test]
         fn does_what_a_naive_search_does(
-            // What to do, with which chunk, for how many bytes, and how much longer a region is if this needs one.
+            // What to do, with which chunk, for how many bytes, and how much longer a region is if
+            // this needs one.
             steps in prop::collection::vec((0..16_u8, any::<prop::sample::Index>(),
                 prop_oneof![4 => 0..3000_usize, 2 => 0..MIB, 1 => 0..GIB / 2],
                 prop_oneof![0..600_usize, 0..4 * MIB, 0..GIB]), 1..150),

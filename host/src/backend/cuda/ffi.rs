@@ -336,7 +336,7 @@ impl Driver for CudaDriver {
             cublaslt: OnceLock::new(),
             cudnn: OnceLock::new(),
         };
-        // A context in which work has failed reports this forever; whoever opens the GPU again no
+        // A context in which work has failed reports this forever; code that opens the GPU again no
         // longer uses it.
         let started = opened.enter().and_then(|()| {
             // SAFETY: a context is current.

@@ -223,7 +223,7 @@ impl Allocator for GpuAllocator {
                 None,
                 |driver, stream| unsafe { driver.zero(stream, span) },
             );
-            // A lost GPU reports this to whoever reads the memory.
+            // A lost GPU reports this to the reader of the memory.
             if zeroed.is_err() && !self.pool.gpu.is_lost() {
                 return Err(self.full(len_bytes, &self.pool.ranges()));
             }

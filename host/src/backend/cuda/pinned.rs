@@ -1,7 +1,7 @@
 //! Pinned host memory: the source and target of copies, and where GPU functions report to the host.
 //!
-//! Pinning memory takes long, so free memory is kept. Nothing here knows streams: whoever queues
-//! GPU work with such memory keeps it until the work has ended.
+//! Pinning memory takes long, so free memory is kept. Nothing here knows streams: the code that
+//! queues GPU work with such memory keeps it until the work has ended.
 
 use std::any::Any;
 use std::fmt;
@@ -265,7 +265,7 @@ impl PinnedMemory {
 
     fn bytes(&self) -> &[u8] {
         // SAFETY: the pool has handed out these bytes to this piece alone, and they are set. The
-        // GPU writes them only while whoever has given it that work keeps the piece from
+        // GPU writes them only while the submitter of that work keeps the piece from
         // all others.
         unsafe { slice::from_raw_parts(self.start(), self.len_bytes) }
     }

@@ -112,14 +112,16 @@ macro_rules! owner {
         #[derive(Debug)]
         pub(super) struct $name($handle);
 
-        // SAFETY: OpenCL functions may be called from any thread, but for `clSetKernelArg`; see `Function`.
+        // SAFETY: OpenCL functions may be called from any thread, but for `clSetKernelArg`; see
+        // `Function`.
         unsafe impl Send for $name {}
         // SAFETY: as above.
         unsafe impl Sync for $name {}
 
         impl Drop for $name {
             fn drop(&mut self) {
-                // SAFETY: the handle is this value's alone. A driver that refuses has lost it already.
+                // SAFETY: the handle is this value's alone. A driver that refuses has lost it
+                // already.
                 let _ = unsafe { $release(self.0) };
             }
         }

@@ -178,7 +178,7 @@ impl Allocator for SyclAllocator {
         if len_bytes > 0
             && let Some(memory) = memory_of(&buffer)
         {
-            // A lost device reports this to whoever reads the memory.
+            // A lost device reports this to the reader of the memory.
             self.stream.send_anyway(Command::Zero {
                 of: Arc::clone(&memory.raw),
                 len_bytes,

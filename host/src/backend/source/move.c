@@ -54,7 +54,8 @@ INLINE void advance(const Axes *axes, Place *place)
     }
 }
 
-// `out[starts[1] + i * strides[1]] = in[starts[0] + i * strides[0]]` for each index. There is at least one axis.
+// `out[starts[1] + i * strides[1]] = in[starts[0] + i * strides[0]]` for each index. There is at
+// least one axis.
 SERIAL_KERNEL void copy_strided(GLOBAL const UNIT *RESTRICT in, GLOBAL UNIT *RESTRICT out, Axes axes, Index n, Index run)
 {
     const Index first = GLOBAL_ID(0) * run;

@@ -121,7 +121,8 @@ INLINE bool is_padding(Window window, Index y, Index x)
     return y < window.first[0] || y >= window.end[0] || x < window.first[1] || x >= window.end[1];
 }
 
-// `[batch, rows, columns, channels] * [taps, taps, channels, multiplier] -> [.., channels * multiplier]`.
+// `[batch, rows, columns, channels] * [taps, taps, channels, multiplier] -> [.., channels *
+// multiplier]`.
 KERNEL void depthwise(GLOBAL const T *RESTRICT in, GLOBAL const T *RESTRICT filter, GLOBAL T *RESTRICT out, Windows w)
 {
     const Index item = GLOBAL_ID(0);

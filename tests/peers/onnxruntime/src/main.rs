@@ -1,6 +1,8 @@
-//! ONNX Runtime behind the protocol of tests/peers: one JSON command per line in, one JSON answer per line out.
+//! ONNX Runtime behind the protocol of tests/peers: one JSON command per line in, one JSON answer
+//! per line out.
 //!
-//! By the C API, as a service in C++ would use it: called from Python, its callers would wait for each other's interpreter lock.
+//! By the C API, as a service in C++ would use it: called from Python, its callers would wait for
+//! each other's interpreter lock.
 
 mod ort;
 mod work;

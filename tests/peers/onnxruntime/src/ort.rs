@@ -1,4 +1,5 @@
-//! The few calls of ONNX Runtime's C API that are needed, behind safe types. All unsafe code of this program is here.
+//! The few calls of ONNX Runtime's C API that are needed, behind safe types. All unsafe code of
+//! this program is here.
 
 use std::ffi::CStr;
 use std::ffi::CString;
@@ -41,7 +42,8 @@ pub(crate) struct Setting {
     optimizes: bool,
 }
 
-/// A loaded model. Any number of threads may run it at one time, as ONNX Runtime documents of `Run`.
+/// A loaded model. Any number of threads may run it at one time, as ONNX Runtime documents of
+/// `Run`.
 pub(crate) struct Session {
     api: &'static OrtApi,
     session: *mut OrtSession,
@@ -54,7 +56,8 @@ pub(crate) struct Value {
     value: *mut OrtValue,
 }
 
-// SAFETY: `Run` may be called from several threads at one time, and the default allocator is thread-safe; both are documented.
+// SAFETY: `Run` may be called from several threads at one time, and the default allocator is
+// thread-safe; both are documented.
 unsafe impl Sync for Session {}
 // SAFETY: nothing in it belongs to the thread that made it.
 unsafe impl Send for Session {}
@@ -63,8 +66,8 @@ unsafe impl Send for Session {}
 macro_rules! call {
     ($api:expr, $function:ident($($argument:expr),* $(,)?)) => {{
         let api: &OrtApi = $api;
-        // SAFETY: every pointer given is one that the API handed out and that has not been released, or points to a value of
-        // this function that outlives the call.
+        // SAFETY: every pointer given is one that the API handed out and that has not been
+        // released, or points to a value of this function that outlives the call.
         let status = unsafe { (api.$function)($($argument),*) };
         check(api, status).with_context(|| stringify!($function))
     }};
@@ -74,7 +77,8 @@ fn check(api: &OrtApi, status: OrtStatusPtr) -> Result<()> {
     if status.0.is_null() {
         return Ok(());
     }
-    // SAFETY: a status that is not null is an error with a text that ends in a null, valid until it is released.
+    // SAFETY: a status that is not null is an error with a text that ends in a null, valid until it
+    // is released.
     let message = unsafe { CStr::from_ptr((api.GetErrorMessage)(status.0)) };
     let message = message.to_string_lossy().into_owned();
     // SAFETY: released once, here.
@@ -83,7 +87,8 @@ fn check(api: &OrtApi, status: OrtStatusPtr) -> Result<()> {
 }
 
 impl Setting {
-    /// `sequential` or `parallel`, the latter for operators at one time; then, optionally, `no-spin`: threads that wait sleep.
+    /// `sequential` or `parallel`, the latter for operators at one time; then, optionally,
+    /// `no-spin`: threads that wait sleep.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let mut setting = Self {
             is_parallel: false,
@@ -126,7 +131,8 @@ impl Runtime {
         // SAFETY: as above.
         let version = unsafe { CStr::from_ptr((base.GetVersionString)()) };
         let version = version.to_string_lossy().into_owned();
-        // SAFETY: null, or a pointer to a static structure whose beginning is the API of that version.
+        // SAFETY: null, or a pointer to a static structure whose beginning is the API of that
+        // version.
         let api =
             unsafe { (base.GetApi)(ort_sys::ORT_API_VERSION).as_ref() }.with_context(|| {
                 format!(
@@ -231,7 +237,8 @@ impl Session {
         )?;
         let value = Value { api, value };
         let data = value.data()?;
-        // SAFETY: the tensor has just been made for these elements; that the bytes are as many was checked where they were read.
+        // SAFETY: the tensor has just been made for these elements; that the bytes are as many was
+        // checked where they were read.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), data.cast(), bytes.len()) };
         Ok(value)
     }

@@ -1,4 +1,5 @@
-//! What is repeated and timed: models with their arrays, graphs of additions; by one caller or by several at one time.
+//! What is repeated and timed: models with their arrays, graphs of additions; by one caller or by
+//! several at one time.
 
 use std::ffi::CString;
 use std::fs;
@@ -28,7 +29,8 @@ const WIDTH: u32 = 100;
 
 /// Work that any number of threads may repeat at one time.
 pub(crate) trait Work: Sync {
-    /// Works once, checks the results, and gives the time: fresh feeds are counted, the check is not.
+    /// Works once, checks the results, and gives the time: fresh feeds are counted, the check is
+    /// not.
     fn run(&self, number: u64) -> Result<Duration>;
 }
 
@@ -47,7 +49,8 @@ struct Input {
     bytes: Vec<u8>,
 }
 
-/// The arrays of a model, each in a file of its own beside this one: little-endian elements, row-major.
+/// The arrays of a model, each in a file of its own beside this one: little-endian elements,
+/// row-major.
 #[derive(Debug, Deserialize)]
 struct Arrays {
     inputs: Vec<Array>,

@@ -28,7 +28,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
 }
 
-/// TensorFlow `Cast`. Values that the target has no room for: see [`crate::kernels::cast`].
+/// TensorFlow `Cast`. Values that the target cannot represent: see [`crate::kernels::cast`].
 fn make(node: &KernelConstruction<'_>) -> Made {
     let (source, target) = (type_attr(node, "SrcT")?, type_attr(node, "DstT")?);
     if source == target {

@@ -236,7 +236,7 @@ impl Kernel for FloatConvolution {
                     matmul::prepack(matrix, &mut panels);
                     convolution.apply_prepacked(x, &panels, out, threads)
                 }
-                // No memory for it, which is no reason to fail.
+                // A kernel need not fail because there is no memory for the panels.
                 _ => convolution.apply(x, f, out, threads),
             }
         })

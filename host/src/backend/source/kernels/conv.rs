@@ -310,7 +310,7 @@ impl ConvolutionKernel {
         let windows = plan.axes.map(window);
         let padded_windows = plan.axes.map(padded);
         let convolves = |windows| routines.can_convolve(self.dtype, Some(windows));
-        let (padded_here, turned_here);
+        let (padded_here, own_transposed);
         let (input, windows) = if convolves(&windows) {
             (plan.input, windows)
         } else if pixels(&padded_windows) <= pixels(&windows).saturating_mul(PADDED_MAX)
@@ -325,9 +325,9 @@ impl ConvolutionKernel {
             Some(reordered) => reordered,
             None => {
                 let filter = call.input(1)?;
-                turned_here =
+                own_transposed =
                     self.output_channels_first(call.device, call.routine_site(), filter)?;
-                &turned_here
+                &own_transposed
             }
         };
         let (&[n_images, ..], &[out_channels, ..]) = (out.shape().dims(), filter.shape().dims())
@@ -398,7 +398,7 @@ impl ConvolutionKernel {
             self.panel_writer
                 .write(call.device, call.site, filter, layout)
         };
-        let packed_here;
+        let own_panels;
         let panels = match call
             .context
             .prepacked_input(1)
@@ -413,8 +413,8 @@ impl ConvolutionKernel {
                 }
             },
             None => {
-                packed_here = panels_of_filter()?;
-                &packed_here
+                own_panels = panels_of_filter()?;
+                &own_panels
             }
         };
         let n_panels = layout.n.div_ceil(self.tiling.columns(layout.n));

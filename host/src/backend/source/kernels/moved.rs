@@ -282,7 +282,7 @@ fn contiguous_axis(axes: &[CopyAxis]) -> Option<usize> {
 fn walked(axes: &[CopyAxis], per_unit: usize, starts: [usize; 2]) -> Result<Axes, KernelError> {
     let last = axes.len().saturating_sub(1);
     let factor = isize::try_from(per_unit).expect("a unit has few elements");
-    let in_words = axes.iter().enumerate().map(|(axis, &(size, [from, to]))| {
+    let in_units = axes.iter().enumerate().map(|(axis, &(size, [from, to]))| {
         if axis == last && per_unit > 1 {
             (size / per_unit, [from, to, 0])
         } else {
@@ -290,7 +290,7 @@ fn walked(axes: &[CopyAxis], per_unit: usize, starts: [usize; 2]) -> Result<Axes
         }
     });
     let alone = axes.is_empty().then_some((1, [1, 1, 0]));
-    Axes::new(in_words.chain(alone), [starts[0], starts[1], 0])
+    Axes::new(in_units.chain(alone), [starts[0], starts[1], 0])
 }
 
 #[cfg(test)]

@@ -244,7 +244,7 @@ impl PanelWriter {
         let group = group(device.compute_traits());
         device.launch(Launch {
             site,
-            // Not bound to a run: a failure is reported to whoever asks first.
+            // Not bound to a run: a failure is reported to the first caller that asks.
             step: None,
             context: None,
             function: self.functions[self.tiling.vectors(layout.n) - 1].on(device)?,

@@ -421,7 +421,8 @@ fn copy_streams_are_one_to_four() {
 }
 
 proptest! {
-    /// Whatever the options: a plan with indices from 0 on usable GPUs within the count, or an error.
+    /// Whatever the options: a plan with indices from 0 on usable GPUs within the count, or an
+    /// error.
     #[test]
     fn plans_hold_their_promises(
         n_gpus in 0usize..4,
