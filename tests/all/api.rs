@@ -123,7 +123,7 @@ fn a_report_says_in_json_who_placed_who_failed_and_how_long_it_took() {
     assert_eq!(failed["call"], "load");
     assert!(failed["elapsed_ns"].is_u64());
     assert_eq!(failed["error"]["policy"], "mine");
-    assert_eq!(failed["error"]["fault"], "user", "{failed:#}");
+    assert_eq!(failed["error"]["fault"], "policy", "{failed:#}");
     let message = failed["error"]["message"].as_str().unwrap();
     assert!(message.contains("mine"), "{message}");
     let answer = &policy["answer"];
