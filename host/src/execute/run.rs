@@ -389,12 +389,31 @@ impl Run {
     /// Initializes the counters and the set of ready operations.
     fn start(&self) {
         let compiled = &self.stage.compiled;
+        if self.is_in_order() {
+            if !compiled.operations.is_empty() {
+                self.stage.ready.insert(0);
+            }
+            return;
+        }
         for (rank, (waits, &n_waits)) in (0..).zip(self.stage.waits.iter().zip(&compiled.n_waits)) {
             waits.set(n_waits);
             if n_waits == 0 {
                 self.stage.ready.insert(rank);
             }
         }
+    }
+
+    /// Returns whether each operation starts after all before it in the order of ranks have ended.
+    /// Without arenas memory is short, and the memory plan holds for this order alone: operations
+    /// that run ahead of an asynchronous one would hold more.
+    fn is_in_order(&self) -> bool {
+        !self.stage.has_arenas
+    }
+
+    /// Returns the operation after this one, for runs in the order of ranks.
+    fn successor_in_order(&self, rank: u32) -> Option<u32> {
+        let next = rank + 1;
+        ((next as usize) < self.stage.compiled.operations.len()).then_some(next)
     }
 
     /// Checks whether an operation is ready or the run is over.
@@ -585,6 +604,12 @@ impl Run {
         let mut events = Vec::new();
         match end(&mut events) {
             // The thread belongs to the device, so other threads execute what has become ready.
+            Ok(()) if self.is_in_order() => {
+                if let Some(next) = self.successor_in_order(rank) {
+                    self.stage.ready.insert(next);
+                    self.gate.wake_caller();
+                }
+            }
             Ok(()) => {
                 let successors = self.stage.compiled.successors.row(rank as usize);
                 let mut n_offered = 0;
@@ -669,6 +694,9 @@ impl Run {
     /// first operation that became ready, in the order of ranks; the others are offered to all
     /// threads.
     fn release(self: &Arc<Self>, rank: u32, helpers: &pool::Shared) -> Option<u32> {
+        if self.is_in_order() {
+            return self.successor_in_order(rank);
+        }
         let compiled = &self.stage.compiled;
         let mut next: Option<u32> = None;
         let (mut n_offered, mut offered_ns) = (0, 0);
