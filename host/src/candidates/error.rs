@@ -13,7 +13,7 @@ use crate::ops::NodeDefError;
 #[non_exhaustive]
 pub enum CandidatesError {
     /// The device set is empty.
-    #[error("no devices are registered; create at least a CPU device")]
+    #[error("No devices are registered; create at least a CPU device")]
     NoDevices,
     /// A request is not a device name.
     #[error("node `{node}`: malformed device specification: {source}")]
@@ -97,7 +97,7 @@ pub enum CandidatesError {
     },
     /// The colocation group needs a device that does not exist or has no kernel.
     #[error(
-        "cannot assign a device for operation {node}: could not satisfy explicit device specification `{request}`, because the node is colocated with a group that requires the incompatible device `{group_request}`; available devices: [{devices}]; colocation group: {group}{}",
+        "cannot assign a device for operation {node}: Could not satisfy explicit device specification `{request}`, because the node is colocated with a group that requires the incompatible device `{group_request}`; available devices: [{devices}]; colocation group: {group}{}",
         conflict_text(conflict)
     )]
     GroupRequest {

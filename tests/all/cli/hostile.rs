@@ -55,7 +55,7 @@ fn a_sparse_file_is_read_no_further_than_its_limit() {
         .unwrap();
     // Of an archive the end is read, which says that it is none.
     is_refused(&path, &path);
-    let parts = ["has 6442450944 bytes", ", the limit is "];
+    let parts = ["has 6442450944 bytes", "; the limit is "];
     placewright(args("place {}", &[&path])).expect_error(1, &parts);
     for command in COMMANDS {
         if !command.contains("--feeds") && !command.contains("--check") {
@@ -77,7 +77,7 @@ fn limits_of_compiling_are_flags() {
         let cache = folder.path().join("no-cache");
         super::run_with_cache(args(&line, &[&model("tiny_add.pb"), &policy]), &cache)
     };
-    with("--policy-compile-deadline-ms 1").expect_error(1, &["ended at its deadline of 1 ms"]);
+    with("--policy-compile-deadline-ms 1").expect_error(1, &["stopped at its deadline of 1 ms"]);
     with("--policy-limit effort=10")
         .expect_error(1, &["the limit is 10", "--policy-limit effort=N"]);
     with("--policy-limit nonsense=1").expect_error(2, &["there is no limit `nonsense`"]);

@@ -151,7 +151,8 @@ fn long_range() -> Vec<u8> {
 
 #[test]
 fn ranges_of_floats_count() {
-    let graph = file(&folder(), "range.pb", &long_range());
+    let folder = folder();
+    let graph = file(&folder, "range.pb", &long_range());
     let flags = "--device-count SYCL=0 --memory CPU:0=20GiB";
     placewright(args(&format!("place {{}} {flags}"), &[&graph]))
         .expect_error(1, &["`memory`", "CPU:0"]);

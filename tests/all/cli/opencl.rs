@@ -127,7 +127,7 @@ fn a_device_is_compared_with_its_driver_and_with_the_cpu_device() {
 #[needs(Sycl)]
 fn what_is_placed_beside_a_sycl_device_runs() {
     let bytes = (96..=288).step_by(16).chain([159, 191]);
-    what_is_placed_runs("tiny_dtypes.skel.pb", "priority", bytes);
+    what_is_placed_runs("tiny_dtypes.skel.pb", "--policy priority", bytes);
 }
 
 /// Steps of the CPU must not run ahead of those of the SYCL device, which end later.
@@ -142,12 +142,12 @@ fn what_alternates_with_a_sycl_device_runs() {
 }
 
 /// Runs whatever `place` accepts with so many bytes on the CPU; some must be accepted, some not.
-fn what_is_placed_runs(graph: &str, policy: &str, cpu_bytes: impl IntoIterator<Item = usize>) {
+fn what_is_placed_runs(graph: &str, flags: &str, cpu_bytes: impl IntoIterator<Item = usize>) {
     let graph = model(graph);
     let (mut n_placed, mut n_refused) = (0, 0);
     for bytes in cpu_bytes {
         let flags = format!(
-            "--device-count CPU=1 --device-count SYCL=1 --policy {policy} --strict-policy \
+            "--device-count CPU=1 --device-count SYCL=1 {flags} --strict-policy \
              --memory CPU:0={bytes}"
         );
         let ended = |command: &str| run_with_opencl(&format!("{command} {{}} {flags}"), &[&graph]);

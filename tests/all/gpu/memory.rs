@@ -113,7 +113,7 @@ fn unified_memory_is_refused_where_the_gpu_does_not_page_or_others_have_its_own(
     let mut unified = options(1);
     unified.gpu.use_unified_memory = true;
     let error = machine.try_open(&unified).unwrap_err().to_string();
-    for part in ["GPU:0", "does not page", "unset use_unified_memory"] {
+    for part in ["GPU:0", "cannot page", "unset use_unified_memory"] {
         assert!(error.contains(part), "{error} lacks {part}");
     }
     drop(machine.open(&options(1)));

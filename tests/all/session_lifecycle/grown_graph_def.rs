@@ -65,12 +65,9 @@ fn a_graph_def_is_not_grown_once_a_graph_has_taken_its_place() {
     assert_eq!(error.code(), StatusCode::FailedPrecondition);
     assert!(error.to_string().contains("use `extend`"), "{error}");
     assert!(session.graph().find_node("z").is_some());
-    // The same for a builder that is given first the one, then the other.
-    let mut session = Session::builder()
-        .with_graph_def(TINY_ADD)
-        .with_graph(graph(&COUNTER))
-        .build()
-        .unwrap();
+    // The same for a session that never had one.
+    let builder = Session::builder().with_graph(graph(&COUNTER));
+    let mut session = builder.build().unwrap();
     assert!(session.extend_graph_def(&node("w", "Neg", "x")).is_err());
 }
 
