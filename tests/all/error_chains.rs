@@ -52,12 +52,12 @@ fn errors_of_sessions_do_not_repeat_their_sources() {
         Session::builder()
             .with_candidates(candidates.clone())
             .with_proposal(proposal)
-            .build()
     };
     let illegal = with(Proposal {
         devices: vec![9; 6],
         ..Proposal::default()
-    });
+    })
+    .build();
     let broken = PolicySource::Bytes("mine".to_owned(), b"\x7fELF".to_vec());
     let strict = Session::builder()
         .with_candidates(candidates.clone())

@@ -198,7 +198,7 @@ where
         Command::Policy(command) => policy::run(&command, &mut output),
         Command::Cache(args) => cache::run(&args, &mut output),
         Command::Bench(command) => bench::run(&command, &registry, &mut output),
-        Command::Schema(args) => schema::run(args, &mut output),
+        Command::Schema(args) => schema::run(&args, &mut output),
         Command::Completions(args) => completions::run(&args, &mut output),
         Command::Man(args) => man::run(&args, &mut output),
     };

@@ -53,7 +53,7 @@ pub(super) struct SchemaArgs {
 }
 
 /// Runs the command.
-pub(super) fn run(args: SchemaArgs, output: &mut Output) -> Result<Outcome> {
+pub(super) fn run(args: &SchemaArgs, output: &mut Output) -> Result<Outcome> {
     let names = SCHEMAS.map(|(name, _)| name);
     if args.command.is_empty() {
         for name in names {

@@ -134,11 +134,8 @@ fn what_is_placed_beside_a_sycl_device_runs() {
 #[test]
 #[needs(Sycl)]
 fn what_alternates_with_a_sycl_device_runs() {
-    what_is_placed_runs(
-        "tiny_slices.skel.pb",
-        "round-robin",
-        (2_029..=4_829).step_by(200),
-    );
+    let flags = "--policy round-robin --memory SYCL:0=2525";
+    what_is_placed_runs("tiny_slices.skel.pb", flags, (1_829..=4_229).step_by(200));
 }
 
 /// Runs whatever `place` accepts with so many bytes on the CPU; some must be accepted, some not.
