@@ -114,6 +114,8 @@ const WITHOUT_KERNELS: Reasons = &[
     ("RightShift", RARE),
     ("SpaceToBatchND", RARE),
     ("SpaceToDepth", RARE),
+    ("Xdivy", RARE),
+    ("Xlogy", RARE),
     ("ZerosLike", RARE),
 ];
 
