@@ -55,7 +55,7 @@ fn a_sparse_file_is_read_no_further_than_its_limit() {
         .unwrap();
     // Of an archive the end is read, which says that it is none.
     is_refused(&path, &path);
-    let parts = ["has 6442450944 bytes", "; the limit is "];
+    let parts = ["has 6442450944 bytes", " the limit is "];
     placewright(args("place {}", &[&path])).expect_error(1, &parts);
     for command in COMMANDS {
         if !command.contains("--feeds") && !command.contains("--check") {
