@@ -1,6 +1,5 @@
 //! An app's own op: a signature with shape and work functions, and a CPU kernel. It runs in a graph
-//! that is built in Rust and in one that is imported from a GraphDef, each placed on two CPU
-//! devices by a policy.
+//! built in Rust and in one imported from a GraphDef, each placed on two CPU devices by a policy.
 //!
 //! ```console
 //! $ cargo run --example custom_op
@@ -47,13 +46,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What became of one of the graphs.
+/// The outcome of one graph.
 pub(crate) struct Outcome {
     /// Name of the graph.
     pub(crate) graph: String,
     /// Node, op and device of every node.
     pub(crate) placed: Vec<(String, String, String)>,
-    /// How many tensors cross devices in a run.
+    /// Number of tensors transferred between devices in a run.
     pub(crate) n_transfers: usize,
     /// `y`, for the signals below.
     pub(crate) y: Tensor,
@@ -76,7 +75,7 @@ pub(crate) fn run() -> Result<Vec<Outcome>, Box<dyn Error>> {
     ])
 }
 
-/// The ops that ship, and `MovingAverage`: `[.., n] -> [.., n - window + 1]`, the means of all
+/// The built-in ops, and `MovingAverage`: `[.., n] -> [.., n - window + 1]`, the means of all
 /// windows along the last axis.
 fn registry() -> Result<OpRegistry, OpDefError> {
     let op = OpDef::new(
@@ -99,7 +98,7 @@ fn registry() -> Result<OpRegistry, OpDefError> {
     Ok(ops)
 }
 
-/// What is known of the output's shape; sizes that are not known stay open.
+/// Returns what is known of the output's shape; unknown sizes stay open.
 fn averaged(context: &InferenceContext<'_>) -> Result<Vec<PartialShape>, ShapeError> {
     let window = usize::try_from(context.int("window")?).unwrap_or(usize::MAX);
     let Some(dims) = context.dims_of_rank_at_least(0, 1)? else {
@@ -160,7 +159,7 @@ impl Kernel for MovingAverage {
     }
 }
 
-/// `y`: how far the samples are from the average around them.
+/// `y`: the distance of the samples from the average around them.
 fn build(ops: &Arc<OpRegistry>) -> Result<Graph, BuildError> {
     let b = GraphBuilder::with_ops("deviation", Arc::clone(ops));
     let x = b.placeholder::<f32>("x", [2, 8])?;
@@ -170,8 +169,8 @@ fn build(ops: &Arc<OpRegistry>) -> Result<Graph, BuildError> {
     Ok(b.finish())
 }
 
-/// Two CPU devices, the kernel, and a policy that deals nodes out in turn. `with_strict`: no other
-/// policy steps in.
+/// Two CPU devices, the kernel, and a policy that distributes nodes round-robin. With
+/// `with_strict`, no other policy takes over.
 fn session(ops: &Arc<OpRegistry>) -> Result<SessionBuilder, Box<dyn Error>> {
     let mut devices = DeviceOptions::default();
     devices.device_count.insert("CPU".to_owned(), 2);
@@ -212,8 +211,8 @@ fn outcome(graph: &str, session: SessionBuilder) -> Result<Outcome, Box<dyn Erro
     })
 }
 
-/// `y = |MovingAverage(x, window = 4)|`, as TensorFlow writes a graph of an op that it was given as
-/// a library. Written by hand: a GraphDef is nodes (field 1) and versions (field 4).
+/// `y = |MovingAverage(x, window = 4)|`, as TensorFlow writes a graph with an op from a loaded
+/// library. Written by hand: a GraphDef consists of nodes (field 1) and versions (field 4).
 fn graph_def() -> Vec<u8> {
     let shape = [dim(2), dim(8)].concat();
     let x = [
@@ -247,8 +246,8 @@ fn graph_def() -> Vec<u8> {
 /// TensorFlow's number of the type.
 const DT_FLOAT: u8 = 1;
 
-/// An attribute of a node: an entry of a map (field 5), key and value. The value's own field says
-/// its kind: 3 = int, 6 = type, 7 = shape.
+/// An attribute of a node: an entry of a map (field 5), with key and value. The field in the value
+/// shows its kind: 3 = int, 6 = type, 7 = shape.
 fn attr(key: &str, value: &[u8]) -> Vec<u8> {
     field(5, &[field(1, key.as_bytes()), field(2, value)].concat())
 }
@@ -258,7 +257,7 @@ fn dim(size: u8) -> Vec<u8> {
     field(2, &varint(1, size))
 }
 
-/// A protobuf field of bytes: text, or a message.
+/// A protobuf field of bytes: a string, or a message.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let length = u8::try_from(bytes.len()).expect("messages here are short");
     assert!(length < 128, "lengths here take one byte");

@@ -1,10 +1,10 @@
-//! An event loop asks a policy where each task runs, at the moment when the task becomes ready, and
-//! reports completions and the loss of a device. The workers are simulated. Needs no default
-//! features, and no crate but `placewright`.
+//! An event loop asks a policy where each task runs when the task becomes ready, and reports
+//! completions and the loss of a device. The workers are simulated. Needs no default features, and
+//! no crate but `placewright`.
 //!
-//! The steps: load a policy, begin a run, and then per event: report what happened (`observe`), ask
-//! for the tasks that became ready (`pick_batch`), start them. A policy may have no opinion, or
-//! name a device that has just been lost; the app then takes its own default.
+//! The steps: load a policy and begin a run; then, per event, report what happened (`observe`), ask
+//! for the tasks that became ready (`pick_batch`), and start them. A policy may have no opinion, or
+//! name a device that has just been lost; the app then uses its own default.
 //!
 //! ```console
 //! $ cargo run --release --example online
@@ -15,14 +15,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::sync::Arc;
 
-use placewright::device::DeviceAttributes;
-use placewright::device::SimpleDevice;
-use placewright::graph::AttrSet;
 use placewright::graph::GraphError;
-use placewright::graph::Input;
-use placewright::graph::NodeSpec;
-use placewright::graph::Work;
-use placewright::names::DeviceName;
 use placewright::policy::NONE;
 use placewright::prelude::*;
 
@@ -38,7 +31,7 @@ const LOST_AT_NS: u64 = 60_000_000;
 
 const MEMORY_BYTES: u64 = 1 << 30;
 
-/// The number of the run; an app that has several at one time numbers them.
+/// The number of the run. An app with concurrent runs numbers them.
 const RUN: u32 = 1;
 
 #[allow(dead_code, reason = "the tests include this file and call the rest")]
@@ -61,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What happened.
+/// The outcome.
 pub(crate) struct Outcome {
     /// Tasks done by each worker.
     pub(crate) n_tasks: Vec<usize>,
@@ -81,7 +74,7 @@ pub(crate) fn run() -> Result<Outcome, Box<dyn Error>> {
     let devices = Arc::new(devices()?);
     let candidates = CandidatesBuilder::new(&graph, &devices).build()?;
 
-    // The policy runs in its sandbox. Any policy that exports the online interface will do.
+    // The policy runs in its sandbox. Any policy that exports the online interface works.
     let engine = PolicyEngine::new(PolicyLimits::default())?;
     let shipped = ShippedPolicy::find("round-robin")?;
     let mut policy = engine.load(shipped.name(), shipped.wasm(), &[])?;
@@ -91,7 +84,7 @@ pub(crate) fn run() -> Result<Outcome, Box<dyn Error>> {
     let mut ready = workers.take_ready(&graph);
     let mut picks = Vec::new();
     loop {
-        // Tasks that became ready together are one call.
+        // Tasks that became ready together are passed in one call.
         let tasks: Vec<ReadyTask> = ready
             .iter()
             .map(|&node| workers.ready_task(&candidates, node))
@@ -112,7 +105,7 @@ pub(crate) fn run() -> Result<Outcome, Box<dyn Error>> {
     Ok(workers.outcome)
 }
 
-/// Chains of tasks: each waits for the one before it.
+/// Chains of tasks: each waits for the previous one.
 fn graph() -> Result<Graph, GraphError> {
     let mut assembler = GraphAssembler::new("chains");
     for chain in 0..N_CHAINS {
@@ -145,11 +138,11 @@ fn devices() -> Result<DeviceSet, Box<dyn Error>> {
     Ok(set)
 }
 
-/// The app's workers, simulated: each runs its tasks one after the other.
+/// The app's simulated workers: each runs its tasks one after the other.
 struct Workers {
     now_ns: u64,
     is_up: Vec<bool>,
-    /// When each worker is done with what it has.
+    /// When each worker has done all of its tasks.
     free_at_ns: Vec<u64>,
     /// By time of completion and node: the worker, and when the task started.
     running: BTreeMap<(u64, u32), (u32, u64)>,
@@ -158,11 +151,11 @@ struct Workers {
     outcome: Outcome,
 }
 
-/// What happened at one moment.
+/// What happened at one point in time.
 struct News {
     done: Vec<Completion>,
     changes: Vec<DeviceChange>,
-    /// Tasks of a lost worker, which have to be started again.
+    /// Tasks of a lost worker, which must be started again.
     restarted: Vec<NodeId>,
 }
 
@@ -185,7 +178,7 @@ impl Workers {
         }
     }
 
-    /// Tasks that have not started and wait for nothing any more.
+    /// Removes and returns the tasks that have not started and wait for nothing any more.
     fn take_ready(&mut self, graph: &Graph) -> Vec<NodeId> {
         let is_ready = |&node: &NodeId| {
             let mut before = graph.predecessors().row(node.index()).iter();
@@ -207,7 +200,7 @@ impl Workers {
         }
     }
 
-    /// Starts a task where the policy says, or on the worker that is free first.
+    /// Starts a task on the worker that the policy picked, or on the one that is free first.
     fn start(&mut self, node: NodeId, pick: Option<DeviceId>) {
         let picked = pick.map(|device| device.0);
         let usable = picked.filter(|&worker| self.is_up[worker as usize]);
@@ -231,7 +224,7 @@ impl Workers {
         self.is_started[node.index()] = true;
     }
 
-    /// Waits for the next completion, or the loss of the worker; `None` if all is done.
+    /// Waits for the next completion, or the loss of the worker; `None` if all tasks are done.
     fn wait(&mut self) -> Option<News> {
         let (&(finished_ns, node), &(worker, started_ns)) = self.running.first_key_value()?;
         if self.is_up[LOST as usize] && finished_ns > LOST_AT_NS {
@@ -255,7 +248,7 @@ impl Workers {
         })
     }
 
-    /// The worker is gone, with the tasks that it had.
+    /// Removes the worker, with its tasks.
     fn lose(&mut self) -> News {
         self.now_ns = LOST_AT_NS;
         self.is_up[LOST as usize] = false;

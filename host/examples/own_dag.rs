@@ -1,8 +1,8 @@
-//! A service places a graph of its own: 5,000 tasks on 16 devices of its own, with its own costs
-//! and links. Nothing is executed: the service runs the tasks itself. Needs no default features.
+//! A service places its own graph: 5,000 tasks on 16 devices of its own, with its own costs and
+//! links. Nothing is executed: the service runs the tasks itself. Needs no default features.
 //!
-//! The steps: assemble the graph, describe the devices, state what each task costs on each device
-//! and what each link takes, ask `heft` in its sandbox, and read the answer.
+//! The steps: assemble the graph, describe the devices, state the cost of each task on each device
+//! and of each link, ask `heft` in its sandbox, and read the answer.
 //!
 //! ```console
 //! $ cargo run --release --example own_dag
@@ -12,20 +12,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use placewright::device::DeviceAttributes;
-use placewright::device::LinkProfile;
-use placewright::device::SimpleDevice;
-use placewright::graph::AttrSet;
 use placewright::graph::GraphError;
-use placewright::graph::Input;
-use placewright::graph::NodeSpec;
-use placewright::graph::Output;
-use placewright::graph::Work;
-use placewright::names::DeviceName;
-use placewright::placement::Evaluator;
-use placewright::policy::place_with_ladder;
 use placewright::prelude::*;
-use placewright::tensor::PartialShape;
 
 /// Tasks of the graph, in layers.
 const N_TASKS: u32 = 5_000;
@@ -67,17 +55,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the placement looks like.
+/// The resulting placement.
 pub(crate) struct Outcome {
     /// One row per device.
     pub(crate) devices: Vec<Row>,
     pub(crate) n_transfers: u64,
     pub(crate) transfer_bytes: u64,
-    /// What the cost model expects of one run, in ns.
+    /// The time of one run that the cost model expects, in ns.
     pub(crate) expected_ns: f64,
     /// The same, with all tasks on the best of the accelerators.
     pub(crate) single_device_ns: f64,
-    /// What asking the policy took.
+    /// The time of the policy call.
     pub(crate) elapsed: Duration,
 }
 
@@ -123,8 +111,8 @@ pub(crate) fn run() -> Result<Outcome, Box<dyn Error>> {
     })
 }
 
-/// Layers of tasks. Each task reads from up to three tasks of the layer before it, and one task in
-/// five trains a model, which takes an accelerator.
+/// Layers of tasks. Each task reads from up to three tasks of the previous layer, and one task in
+/// five trains a model, which needs an accelerator.
 fn graph() -> Result<Graph, GraphError> {
     let mut random = Random(1);
     let mut assembler = GraphAssembler::new("fleet");
@@ -168,7 +156,7 @@ fn graph() -> Result<Graph, GraphError> {
 }
 
 /// The machines, as `/job:fleet/replica:RACK/task:MACHINE/device:CPU:0`, or `NPU` for one with an
-/// accelerator. Any names and types will do.
+/// accelerator. Any names and types work.
 fn devices() -> Result<DeviceSet, Box<dyn Error>> {
     let mut set = DeviceSet::default();
     for device in 0..N_DEVICES {
@@ -189,7 +177,7 @@ fn has_accelerator(device: u32) -> bool {
     device % N_DEVICES_PER_RACK >= N_DEVICES_PER_RACK - N_ACCELERATORS_PER_RACK
 }
 
-/// What tasks and links cost. Infinity says that a device cannot run a task.
+/// States the costs of tasks and links. Infinity means that a device cannot run a task.
 fn candidates(graph: &Arc<Graph>, devices: &Arc<DeviceSet>) -> Result<Candidates, Box<dyn Error>> {
     let mut random = Random(2);
     let mut builder = CandidatesBuilder::new(graph, devices);
@@ -199,7 +187,7 @@ fn candidates(graph: &Arc<Graph>, devices: &Arc<DeviceSet>) -> Result<Candidates
             .map(|device| match (graph.op(node), has_accelerator(device)) {
                 ("Train", false) => f64::INFINITY,
                 ("Train", true) => transform_ns,
-                // The accelerator's machines have slower processors.
+                // Machines with an accelerator have slower processors.
                 (_, true) => 2.0 * transform_ns,
                 (_, false) => transform_ns,
             })
@@ -228,7 +216,7 @@ fn candidates(graph: &Arc<Graph>, devices: &Arc<DeviceSet>) -> Result<Candidates
     Ok(builder.build()?)
 }
 
-/// The same numbers on every machine (a linear congruential generator).
+/// Numbers that are the same on every machine (a linear congruential generator).
 struct Random(u64);
 
 impl Random {

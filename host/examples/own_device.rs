@@ -1,6 +1,6 @@
-//! An app's own kind of device: an accelerator `NPU`, simulated, with a memory that the host cannot
-//! read and kernels of its own. Everything treats it as built in: names, placement, policies,
-//! transfers, and the program.
+//! An app's own device type: a simulated accelerator `NPU`, with a memory that the host cannot
+//! read, and its own kernels. Everything treats it like a built-in type: names, placement,
+//! policies, transfers, and the program.
 //!
 //! ```console
 //! $ cargo run --example own_device
@@ -54,15 +54,15 @@ use placewright::tensor::MemoryId;
 use placewright::tensor::OutOfMemory;
 use placewright::tensor::Tensor;
 
-/// How many of them the machine has.
+/// Number of NPUs in the machine.
 const N_NPUS: u32 = 2;
 
-/// Memory of each, in bytes.
+/// Memory of each NPU, in bytes.
 const MEMORY_BYTES: u64 = 64 << 20;
 
 placewright::registrar! {
-    /// What this app brings: the devices, whose factory brings their kernels. An app that has this
-    /// in a crate of its own exports the constant.
+    /// The devices of this app, whose factory registers their kernels. An app with a separate crate
+    /// for its devices exports this constant there.
     pub(crate) const NPU = {
         device_factory "NPU", 230 => NpuFactory;
     }
@@ -85,20 +85,20 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The program, with this app's devices: `devices`, `place`, `run` and the others.
+/// Runs the program with this app's devices: `devices`, `place`, `run` and the others.
 pub(crate) fn program<S: Into<std::ffi::OsString> + Clone>(
     args: impl IntoIterator<Item = S>,
 ) -> Result<u8, RegistryError> {
     Ok(placewright::cli::run(Registry::default().with(NPU)?, args))
 }
 
-/// What became of the graph under one policy.
+/// The outcome of the graph under one policy.
 pub(crate) struct Outcome {
-    /// Who placed it.
+    /// The policy that placed it.
     pub(crate) policy: &'static str,
     /// Node and device.
     pub(crate) placed: Vec<(String, String)>,
-    /// How many tensors cross devices in a run.
+    /// Number of tensors transferred between devices in a run.
     pub(crate) n_transfers: usize,
     /// `y`, for x = -1, 2, 3.
     pub(crate) y: Vec<f32>,
@@ -113,8 +113,8 @@ pub(crate) fn run() -> Result<Vec<Outcome>, Box<dyn Error>> {
         .collect()
 }
 
-/// `y = tanh(relu(x) + relu(x))`: NPUs have no kernel for `Tanh`, and the first `Relu` asks for the
-/// second of them.
+/// `y = tanh(relu(x) + relu(x))`: NPUs have no kernel for `Tanh`, and the first `Relu` requests the
+/// second NPU.
 fn graph() -> Result<Graph, BuildError> {
     let b = GraphBuilder::new("graph");
     let x = b.placeholder::<f32>("x", [3])?;
@@ -173,7 +173,7 @@ impl DeviceFactory for NpuFactory {
         Ok(DeviceDetails::from([name]))
     }
 
-    /// As many as there are, or fewer where `device_count` says so.
+    /// Creates one device per NPU, or fewer if `device_count` limits them.
     fn create(
         &self,
         options: &DeviceOptions,
@@ -210,7 +210,7 @@ struct Npu {
     base: DeviceBase,
     memory: Arc<NpuAllocator>,
     context: Arc<dyn DeviceContext>,
-    /// For arguments of kernels that are in host memory.
+    /// Allocates kernel arguments that are in host memory.
     host: Arc<HostAllocator>,
 }
 
@@ -278,7 +278,7 @@ impl KernelDevice for Npu {
     }
 }
 
-/// The way in and out of one device's memory.
+/// Copies to and from one device's memory.
 #[derive(Debug)]
 struct NpuContext(Arc<NpuAllocator>);
 
@@ -310,7 +310,7 @@ impl DeviceContext for NpuContext {
     }
 }
 
-/// Hands out the memory of one device.
+/// Allocates the memory of one device.
 #[derive(Debug)]
 struct NpuAllocator {
     name: String,
@@ -322,7 +322,7 @@ struct NpuAllocator {
 }
 
 impl NpuAllocator {
-    /// Memory of the device with these bytes. A driver would copy them there.
+    /// Allocates memory of the device with these bytes. A driver would copy them there.
     fn filled(&self, bytes: &[u8]) -> Result<Buffer, OutOfMemory> {
         let len = bytes.len() as u64;
         let fits = |in_use: u64| {
@@ -371,8 +371,7 @@ impl Allocator for NpuAllocator {
     }
 }
 
-/// One allocation. What the simulation keeps of it stands in the host's memory, but nobody is shown
-/// it there.
+/// One allocation. The simulation stores its bytes in host memory, but does not expose them.
 #[derive(Debug)]
 struct NpuMemory {
     id: MemoryId,
@@ -405,7 +404,7 @@ impl Drop for NpuMemory {
     }
 }
 
-/// The allocation that a tensor stands in.
+/// Returns the allocation that contains a tensor.
 fn memory_of(tensor: &Tensor) -> Result<(&Buffer, &NpuMemory), KernelError> {
     let found = tensor.buffer().and_then(|buffer| {
         let memory: &dyn Any = &**buffer.memory()?;
@@ -414,7 +413,7 @@ fn memory_of(tensor: &Tensor) -> Result<(&Buffer, &NpuMemory), KernelError> {
     found.ok_or_else(|| KernelError::invalid("the tensor is not in the memory of an NPU"))
 }
 
-/// The bytes of a tensor of the device. A driver would copy them to the host.
+/// Returns the bytes of a tensor of the device. A driver would copy them to the host.
 fn read(tensor: &Tensor) -> Result<Vec<u8>, KernelError> {
     let (buffer, memory) = memory_of(tensor)?;
     let bytes = memory.bytes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -422,7 +421,7 @@ fn read(tensor: &Tensor) -> Result<Vec<u8>, KernelError> {
     Ok(bytes[start..start + buffer.len_bytes()].to_vec())
 }
 
-/// What the device's processor does to each element.
+/// What the device's processor computes for each element.
 #[derive(Debug, Clone, Copy)]
 enum Function {
     Unary(fn(f32) -> f32),

@@ -1,4 +1,4 @@
-//! Any stage's error.
+//! The error of any stage, as one type.
 
 use std::borrow::Cow;
 #[cfg(feature = "graphdef")]
@@ -21,8 +21,7 @@ use crate::policy::LadderError;
 use crate::policy::PolicyError;
 use crate::registry::RegistryError;
 
-/// What a session may end in: the error of the stage that failed, which says where, what, and what
-/// to do.
+/// The error of the stage of a session that failed: where, what, and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -32,28 +31,30 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system. The message contains it, so it is no
+        /// [`source`](std::error::Error::source).
         r#source: io::Error,
     },
-    /// The GraphDef is not one, or holds what is not supported.
+    /// The file is not a GraphDef, or contains something that is not supported.
     #[cfg(feature = "graphdef")]
     #[error(transparent)]
     Import(#[from] ImportError),
-    /// A node that an app adds to a graph is wrong. No session says so; it is here for apps that
-    /// build graphs.
+    /// A node that an app adds to a graph is wrong. Sessions do not return it; apps that build
+    /// graphs can convert into it.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// What a registrar brings cannot be registered. No session says so; it is here for apps that
-    /// make a registry.
+    /// The contents of a registrar cannot be registered. Sessions do not return it; apps that make
+    /// a registry can convert into it.
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// A device is unavailable.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A node has no device.
+    /// A node has no device, or a pin names a device that cannot run its node
+    /// ([`CandidatesError::PinNotLegal`]).
     #[error(transparent)]
     Candidates(#[from] CandidatesError),
-    /// The sandbox cannot be started.
+    /// A policy or its sandbox cannot be used.
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// No policy found a placement.
@@ -65,24 +66,24 @@ pub enum Error {
     /// A saved placement does not fit.
     #[error(transparent)]
     SavedPlacement(#[from] SavedPlacementError),
-    /// A placement of before cannot be kept, and a node can go nowhere else.
+    /// An earlier placement cannot be kept: a node can neither stay nor move.
     #[error(transparent)]
     Keep(#[from] KeepError),
-    /// What was asked of a run does not fit the graph.
+    /// The feeds, fetches or targets of a run do not fit the graph.
     #[error(transparent)]
     Partition(#[from] PartitionError),
     /// A run cannot be prepared, or failed.
     #[error(transparent)]
     Execute(#[from] ExecuteError),
-    /// The builder was given no graph.
+    /// The builder has no graph.
     #[error("a session needs a graph: call with_graph, or with_graph_def or with_graph_def_file")]
     NoGraph,
-    /// The builder was given candidates, and something that they bring as well.
+    /// The builder has candidates, and a part that they contain was set as well.
     #[error(
-        "the candidates bring {part} of their own, which `{call}` beside `with_candidates` would replace; leave one of the two out"
+        "the candidates have their own {part}, which `{call}` beside `with_candidates` would replace; leave one of the two out"
     )]
     BesideCandidates {
-        /// What there are two of.
+        /// The part that is set twice, such as `graph`.
         part: &'static str,
         /// The builder's method.
         call: &'static str,
@@ -95,7 +96,9 @@ pub enum Error {
         /// The methods, in alphabetical order.
         calls: Vec<&'static str>,
     },
-    /// A pin by names cannot be resolved.
+    /// The names of a pin cannot be resolved: the graph has no such node, or the device's name does
+    /// not match exactly one device. A resolved pin that is not legal is
+    /// [`CandidatesError::PinNotLegal`].
     #[error("node `{node}` cannot be pinned to device `{device}`: {problem}")]
     Pin {
         /// The node.
@@ -105,17 +108,12 @@ pub enum Error {
         /// What is wrong with one of the two names, as text.
         problem: String,
     },
-    /// Devices came from two sides.
-    #[error(
-        "both `with_devices` and `with_device_manager` say which devices there are; leave one of the two out"
-    )]
-    DevicesTwice,
-    /// The graph that a session shall go on with is not its own with more nodes.
+    /// The graph by which a session is to be extended is not its own graph with more nodes.
     #[error("the session cannot be extended: node `{node}` {problem} in the new graph")]
     NotAnExtension {
         /// The node.
         node: String,
-        /// What is different.
+        /// The difference.
         problem: &'static str,
     },
     /// The session cannot go on with a larger graph.
@@ -129,7 +127,7 @@ pub enum Error {
     UnknownNode {
         /// `feed`, `fetch` or `target`.
         role: &'static str,
-        /// What was asked for.
+        /// The name, as the caller spelled it.
         name: String,
         /// The node that it names.
         node: String,
@@ -141,7 +139,7 @@ pub enum Error {
     NoSuchOutput {
         /// `feed` or `fetch`.
         role: &'static str,
-        /// What was asked for.
+        /// The name, as the caller spelled it.
         name: String,
         /// The node.
         node: String,
@@ -157,7 +155,8 @@ impl From<Violation> for Error {
 }
 
 impl Error {
-    /// Its category, for programs that decide by it and for peers that are told a number.
+    /// Returns the category of the error, for programs that decide by it, and for peers that
+    /// receive a number.
     pub fn code(&self) -> StatusCode {
         match self {
             #[cfg(feature = "graphdef")]
@@ -171,7 +170,7 @@ impl Error {
             Self::Device(error) => error.code(),
             Self::Candidates(error) => error.code(),
             Self::Execute(error) => error.code(),
-            // The caller handed in the policy, but what it does is not an argument.
+            // The caller passed the policy, but its behaviour is not an argument.
             Self::Policy(_) | Self::Ladder(_) => StatusCode::Internal,
             Self::CannotExtend(_) | Self::CannotReplace(_) => StatusCode::FailedPrecondition,
             Self::Keep(_) => StatusCode::ResourceExhausted,
@@ -182,7 +181,6 @@ impl Error {
             | Self::Partition(_)
             | Self::Registry(_)
             | Self::NoGraph
-            | Self::DevicesTwice
             | Self::ConflictingCalls { .. }
             | Self::Pin { .. }
             | Self::NotAnExtension { .. }

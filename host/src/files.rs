@@ -1,8 +1,8 @@
-//! Files that users name, read no further than a limit.
+//! Reads files that users name, up to a size limit.
 //!
-//! A file may be larger than memory, also one that takes no place on a disk; `/dev/zero` has no
-//! end; and a pipe that nobody writes to opens when somebody does. So only regular files are
-//! opened, without waiting; the reader says how much.
+//! A file may be larger than memory, even if it is sparse and takes no space on the disk.
+//! `/dev/zero` has no end, and opening a pipe blocks until something writes to it. So only regular
+//! files are opened, without blocking, and callers pass a limit.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,11 +11,11 @@ use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-/// Opens a regular file for reading; does not wait.
+/// Opens a regular file for reading, without blocking.
 ///
 /// # Errors
-/// Those of the system, and [`io::ErrorKind::InvalidInput`] for what is no file, such as a device
-/// or a pipe.
+/// Those of the system, and [`io::ErrorKind::InvalidInput`] if the path is not a regular file, but
+/// a device or a pipe, for example.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
@@ -29,20 +29,18 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     };
     Err(io::Error::new(
         io::ErrorKind::InvalidInput,
-        format!("it is {what}, and only files are read; write what it gives to a file first"),
+        format!("it is {what}, and only files are read; write its contents to a file first"),
     ))
 }
 
-/// The bytes of a file, if they are no more than a limit; `remedy` ends the message about one that
-/// has more.
+/// Reads a file of at most `limit_bytes`. `remedy` ends the message about a larger file.
 ///
 /// # Errors
 /// As [`open`], and [`io::ErrorKind::FileTooLarge`].
 pub(crate) fn read(path: &Path, limit_bytes: u64, remedy: &str) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     let size_bytes = file.metadata()?.len();
-    // What the system says is the size of a file in /proc and /sys is none, so what is read is
-    // counted, too.
+    // Files in /proc and /sys have size 0, so the bytes read are counted as well.
     let mut bytes = Vec::new();
     if size_bytes <= limit_bytes {
         let size = usize::try_from(size_bytes).unwrap_or(usize::MAX);
@@ -64,28 +62,28 @@ pub(crate) fn read(path: &Path, limit_bytes: u64, remedy: &str) -> io::Result<Ve
     Ok(bytes)
 }
 
-/// As [`read`], of text.
+/// Like [`read`], for text.
 ///
 /// # Errors
-/// As [`read`], and [`io::ErrorKind::InvalidData`] where it is no UTF-8.
+/// As [`read`], and [`io::ErrorKind::InvalidData`] if the file is not UTF-8.
 pub(crate) fn read_text(path: &Path, limit_bytes: u64, remedy: &str) -> io::Result<String> {
     let bytes = read(path, limit_bytes, remedy)?;
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// What stands in an error of [`io::ErrorKind::FileTooLarge`].
+/// The source of an error of [`io::ErrorKind::FileTooLarge`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("it has {found} bytes or more, the limit is {limit_bytes}; {remedy}")]
 pub(crate) struct TooLarge {
-    /// The bytes that are known of.
+    /// The size of the file, as far as it is known.
     pub(crate) found: u64,
-    /// How many would have been read.
+    /// The limit.
     pub(crate) limit_bytes: u64,
     remedy: String,
 }
 
 impl TooLarge {
-    /// The size that an error of [`read`] is about.
+    /// Returns the sizes in an error of [`read`].
     pub(crate) fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }

@@ -1,15 +1,47 @@
-//! Placewright runs dataflow graphs on several devices; a small sandboxed WebAssembly component,
-//! the *policy*, decides which device runs each op.
+//! Placewright executes dataflow graphs on several devices. A small sandboxed WebAssembly
+//! component, the *policy*, decides which device runs each op.
 //!
-//! Most apps need [`session::Session`] alone: graph in, placement and runs out. Those that write
-//! their graphs in Rust take [`builder::GraphBuilder`]; those with ops, devices or kernels of their
-//! own add them to a [`registry::Registry`]. Services that place graphs of their own and execute
-//! them elsewhere take [`graph::GraphAssembler`], [`candidates`], [`policy`] and [`placement`],
-//! without default features.
+//! Most apps need only [`session::Session`]: it takes a graph, places it and runs it. [`prelude`]
+//! has the names that most apps use.
 //!
-//! Data flows one way. Each arrow is one function, each noun one type:
+#![cfg_attr(feature = "kernels", doc = "```")]
+#![cfg_attr(not(feature = "kernels"), doc = "```text")]
+//! use placewright::prelude::*;
 //!
-//! | stage | module | takes | gives |
+//! let b = GraphBuilder::new("app");
+//! let x = b.placeholder::<f32>("x", [3])?;
+//! b.named("y").relu(x)?;
+//! let session = Session::builder()
+//!     .with_graph(b.finish())
+//!     // Without these, a session also uses all OpenCL and CUDA devices of the machine.
+//!     .with_device_count("SYCL", 0)
+//!     .with_device_count("GPU", 0)
+//!     // The default is `priority`. A path such as `my_policy.wasm` also works.
+//!     .with_policy(PolicyRequest::new(PolicySource::parse("heft")?))
+//!     .build()?;
+//! let x = Tensor::from_values([3], &[-1f32, 2.0, 3.0])?;
+//! let fetched = session.run(&[("x", x)], &["y"])?;
+//! assert_eq!(fetched[0].as_slice::<f32>()?, [0.0, 2.0, 3.0]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Apps with their own ops, devices or kernels add them to a [`registry::Registry`]. Services that
+//! place their own graphs and execute them elsewhere use [`graph::GraphAssembler`], [`candidates`],
+//! [`policy`] and [`placement`], without default features:
+//!
+//! ```toml
+//! [dependencies]
+//! placewright = { path = "../placewright/host", default-features = false }
+//! ```
+//!
+//! `GUIDE.md`, next to this crate's `Cargo.toml`, continues: limits of policies, pins, reports, own
+//! ops and devices, logs and metrics. The folder `examples` has programs. The crate
+//! `placewright-fixtures` (`tests/fixtures` in the repository) has policies that misbehave, for the
+//! tests of apps.
+//!
+//! Data flows in one direction. Each stage is one function from one type to the next:
+//!
+//! | stage | module | input | output |
 //! |---|---|---|---|
 //! | import | `import` | GraphDef bytes | [`graph::Graph`] |
 //! | or build | [`builder`] | calls from Rust | [`graph::Graph`] |
@@ -17,13 +49,13 @@
 //! | enumerate | [`candidates`], [`cost`] | graph, devices | [`candidates::Candidates`] |
 //! | ask | [`policy`] | candidates | [`candidates::Proposal`], untrusted |
 //! | check | [`placement`], [`memory`] | candidates, proposal | [`placement::Placement`] |
-//! | cut | [`partition`] | placement, what is fed and fetched | [`plan::Plan`] |
+//! | partition | [`partition`] | placement, feeds, fetches | [`plan::Plan`] |
 //! | run | [`execute`], `kernels` | plan, feeds | fetches, [`trace::Event`]s |
 //! | show | [`trace`] | events | summary, Chrome trace |
 //!
-//! Modules stand in dependency order: each names only modules listed before it, and a test holds
-//! them to it. Features: `graphdef` reads TensorFlow's graphs, `kernels` executes on CPU devices,
-//! `cli` is the program; all are on by default.
+//! The modules below are in dependency order: each names only modules listed before it, and a test
+//! checks this. Features: `graphdef` reads TensorFlow's graphs, `kernels` executes on CPU devices,
+//! `cli` is the program, `cuda` and `opencl` add devices; all are on by default.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

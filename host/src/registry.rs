@@ -1,8 +1,8 @@
-//! What an app can run, as one value: ops, the factories of its devices, kernels.
+//! Everything that an app can run, as one value: ops, device factories and kernels.
 //!
-//! In go registrars, out come the three registries that a session is built from. A [`Registrar`] is
-//! what a crate of devices, ops or kernels exports, made by [`registrar!`](crate::registrar); the
-//! backends of this crate are one, too. Knows no backend.
+//! A [`Registry`] combines registrars into the three registries that a session is built from. A
+//! crate of devices, ops or kernels exports a [`Registrar`], which [`registrar!`](crate::registrar)
+//! writes; the backends of this crate have one, too. This module does not depend on backends.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,8 +18,8 @@ use crate::ops::OpDef;
 use crate::ops::OpDefError;
 use crate::ops::OpRegistry;
 
-/// Ops, device factories and kernels. A value, not process-wide state; [`Self::default`] holds what
-/// ships, and an app adds what it brings:
+/// Ops, device factories and kernels. A value, not process-wide state. [`Self::default`] contains
+/// the shipped ones, and an app adds its own:
 ///
 /// ```
 /// use placewright::device::KernelDef;
@@ -55,42 +55,42 @@ pub struct Registry {
     taken: BTreeSet<&'static str>,
 }
 
-/// What a crate brings: ops, device factories, kernels. A constant without state, so any crate that
-/// links the crate may take it, as often as it likes. Made by [`registrar!`](crate::registrar).
+/// The ops, device factories and kernels of a crate. A constant without state, which dependent
+/// crates may include any number of times. [`registrar!`](crate::registrar) writes it.
 #[derive(Debug, Clone, Copy)]
 pub struct Registrar {
     name: &'static str,
     register: fn(&mut Registry) -> Result<(), RegistrationError>,
 }
 
-/// Why a registrar could not be taken.
+/// Why a registrar cannot be included.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("registrar {registrar}: {source}")]
 pub struct RegistryError {
     /// Path of the registrar.
     pub registrar: &'static str,
-    /// What it registers that cannot be.
+    /// The reason.
     pub r#source: RegistrationError,
 }
 
-/// What cannot be registered.
+/// Why something cannot be registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistrationError {
-    /// An op that is malformed, or that there is already.
+    /// An op is malformed, or its name is already registered.
     #[error(transparent)]
     Op(#[from] OpDefError),
-    /// A device factory of a priority that its type has already.
+    /// The device type already has a factory of this priority.
     #[error(transparent)]
     DeviceFactory(#[from] RegisterError),
-    /// Another registrar, which this one includes.
+    /// Another registrar that this one includes cannot be included.
     #[error(transparent)]
     Registrar(#[from] Box<RegistryError>),
 }
 
 impl Registrar {
-    /// A registrar of this path that registers with this function; [`registrar!`](crate::registrar)
-    /// writes both.
+    /// Creates a registrar from its path and the function that registers its contents;
+    /// [`registrar!`](crate::registrar) writes both.
     pub const fn new(
         name: &'static str,
         register: fn(&mut Registry) -> Result<(), RegistrationError>,
@@ -98,19 +98,19 @@ impl Registrar {
         Self { name, register }
     }
 
-    /// Its path, such as `my_crate::devices::NPU`.
+    /// Returns its path, such as `my_crate::devices::NPU`.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 }
 
 impl Registry {
-    /// Nothing: for apps whose ops, devices and kernels are all their own.
+    /// Creates an empty registry, for apps that define all of their ops, devices and kernels.
     pub fn empty() -> Self {
         Self::of_ops(OpRegistry::empty())
     }
 
-    /// These ops, and no device and no kernel yet.
+    /// Creates a registry of these ops, without devices and kernels.
     pub fn of_ops(ops: impl Into<Arc<OpRegistry>>) -> Self {
         Self {
             ops: ops.into(),
@@ -120,21 +120,21 @@ impl Registry {
         }
     }
 
-    /// The same, with what a registrar brings. One that was taken before brings nothing new, so two
-    /// crates may include a third.
+    /// Adds the contents of a registrar. A registrar that was added before adds nothing new, so two
+    /// crates may include a third one.
     ///
     /// # Errors
-    /// [`RegistryError`] with the registrar's path, if an op is malformed or there already, or if a
-    /// device type has a factory of equal priority.
+    /// [`RegistryError`] with the registrar's path if an op is malformed or already registered, or
+    /// if a device type already has a factory of equal priority.
     pub fn with(mut self, registrar: Registrar) -> Result<Self, RegistryError> {
         self.take(registrar)?;
         Ok(self)
     }
 
-    /// As [`Self::with`], in place; after an error a part may have been taken.
+    /// Like [`Self::with`], in place. After an error, a part of the contents may have been added.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::with`].
     pub fn take(&mut self, registrar: Registrar) -> Result<(), RegistryError> {
         if !self.taken.insert(registrar.name) {
             return Ok(());
@@ -148,7 +148,7 @@ impl Registry {
     /// Adds an op.
     ///
     /// # Errors
-    /// [`OpDefError::Duplicate`] if there is one of this name.
+    /// [`OpDefError::Duplicate`] if there is an op of this name.
     #[doc(alias = "REGISTER_OP")]
     pub fn register_op(&mut self, op: OpDef) -> Result<(), OpDefError> {
         Arc::make_mut(&mut self.ops).register(op)
@@ -157,7 +157,7 @@ impl Registry {
     /// Adds a device factory, by the rules of [`FactoryRegistry::register`].
     ///
     /// # Errors
-    /// [`RegisterError`] if the type has a factory of equal priority.
+    /// [`RegisterError`] if the type already has a factory of equal priority.
     #[doc(alias = "REGISTER_LOCAL_DEVICE_FACTORY")]
     pub fn register_device_factory(
         &mut self,
@@ -169,28 +169,29 @@ impl Registry {
             .register(device_type, priority, Arc::new(factory))
     }
 
-    /// Adds a kernel, beside those that device factories bring.
+    /// Adds a kernel to those of the device factories.
     #[doc(alias = "REGISTER_KERNEL_BUILDER")]
     pub fn register_kernel(&mut self, kernel: KernelDef) {
         self.kernels.push(kernel);
     }
 
-    /// The ops.
+    /// Returns the ops.
     pub fn ops(&self) -> &Arc<OpRegistry> {
         &self.ops
     }
 
-    /// The device factories.
+    /// Returns the device factories.
     pub fn factories(&self) -> &FactoryRegistry {
         &self.factories
     }
 
-    /// The device factories, to register in other ways than [`Self::register_device_factory`].
+    /// Returns the device factories, to register in other ways than
+    /// [`Self::register_device_factory`].
     pub fn factories_mut(&mut self) -> &mut FactoryRegistry {
         &mut self.factories
     }
 
-    /// All kernels: those that the factories of enabled types bring, then those that were
+    /// Returns all kernels: first those of the factories of enabled types, then those that were
     /// registered one by one.
     pub fn kernels(&self) -> KernelRegistry {
         let mut kernels = self.factories.kernels();
@@ -200,7 +201,7 @@ impl Registry {
         kernels
     }
 
-    /// The same, less the device types that the environment switches off
+    /// Disables the device types that the environment disables
     /// ([`FactoryRegistry::with_enabled_types_from_env`]).
     #[must_use]
     pub fn with_enabled_types_from_env(mut self) -> Self {
@@ -208,14 +209,14 @@ impl Registry {
         self
     }
 
-    /// Ops, factories, and the kernels that do not come with factories.
+    /// Returns ops, factories, and the kernels that do not belong to factories.
     pub(crate) fn into_parts(self) -> (Arc<OpRegistry>, FactoryRegistry, Vec<KernelDef>) {
         (self.ops, self.factories, self.kernels)
     }
 }
 
 impl fmt::Debug for Registry {
-    /// Ops are counted: there are hundreds.
+    /// Prints the number of ops, since there are hundreds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registry")
             .field("n_ops", &self.ops.iter().len())
@@ -232,17 +233,17 @@ impl fmt::Debug for Registry {
 ///
 /// | row | registers | TensorFlow |
 /// |---|---|---|
-/// | `op DEF;` | an op; `DEF` gives `Result<OpDef, OpDefError>` | `REGISTER_OP` |
-/// | `device_factory TYPE, PRIORITY => FACTORY;` | a device factory; of priority 50 where none is given | `REGISTER_LOCAL_DEVICE_FACTORY` |
-/// | `pluggable_device_factory TYPE, PRIORITY => FACTORY;` | the same, as a plug-in's | |
-/// | `placeholder TYPE, PRIORITY => FACTORY;` | what says why there is no such device | |
+/// | `op DEF;` | an op; `DEF` is a `Result<OpDef, OpDefError>` | `REGISTER_OP` |
+/// | `device_factory TYPE, PRIORITY => FACTORY;` | a device factory; without `PRIORITY`, of priority 50 | `REGISTER_LOCAL_DEVICE_FACTORY` |
+/// | `pluggable_device_factory TYPE, PRIORITY => FACTORY;` | a device factory of a plug-in | |
+/// | `placeholder TYPE, PRIORITY => FACTORY;` | the reason why there is no such device | |
 /// | `kernel DEF;` | a `KernelDef` | `REGISTER_KERNEL_BUILDER` |
 /// | `kernels DEFS;` | anything that iterates over `KernelDef`s | |
-/// | `registrar OTHER;` | all that another registrar brings | |
+/// | `registrar OTHER;` | the contents of another registrar | |
 ///
-/// Kernels of a device type that comes with a factory belong into its
-/// [`register_kernels`](crate::device::DeviceFactory::register_kernels): they then go when the type
-/// is not enabled.
+/// Kernels of a device type with a factory belong in the factory's
+/// [`register_kernels`](crate::device::DeviceFactory::register_kernels), so that they are not
+/// registered if the type is disabled.
 #[macro_export]
 macro_rules! registrar {
     ($(#[$attribute:meta])* $visibility:vis const $name:ident = { $($rows:tt)* }) => {

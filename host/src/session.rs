@@ -1,9 +1,9 @@
 //! The pipeline as one value: a graph, its devices, its placement, and runs. The only code that
 //! knows all stages in order.
 //!
-//! [`Session::builder`] takes a graph and options and runs the stages up to the placement;
-//! [`Session::run`] cuts, prepares and executes. A session keeps what does not change from run to
-//! run: the plans used last by what is fed and fetched, kernels, constants.
+//! [`Session::builder`] takes a graph and options and runs the stages up to the placement.
+//! [`Session::run`] partitions the graph for its feeds and fetches, prepares the plan and executes
+//! it. A session keeps everything that runs share: recent plans, kernels and constants.
 
 mod build;
 mod builder;
@@ -59,11 +59,11 @@ use crate::trace::TraceNames;
 use crate::trace::meters;
 use crate::trace::targets;
 
-/// Plans that a session keeps, with their kernels and constants; a service whose feeds or fetches
-/// have more shapes than this prepares some of them again.
+/// Plans that a session keeps, with their kernels and constants. A service with more combinations
+/// of feeds and fetches prepares some of them again.
 const N_PLANS_MAX: usize = 64;
 
-/// A placed graph that can be run. Any number of threads may run it at one time.
+/// A placed graph that can be run. Any number of threads may run it at the same time.
 #[cfg_attr(all(feature = "graphdef", feature = "kernels"), doc = "```")]
 #[cfg_attr(not(all(feature = "graphdef", feature = "kernels")), doc = "```text")]
 /// use placewright::device::DeviceOptions;
@@ -74,7 +74,7 @@ const N_PLANS_MAX: usize = 64;
 ///
 /// // y = a + b, as TensorFlow froze it.
 /// let bytes = include_bytes!("../../tests/models/tiny_add.pb");
-/// // Two CPU devices and, on machines that have others, nothing else.
+/// // Two CPU devices, and no others, even on machines that have them.
 /// let mut devices = DeviceOptions::default();
 /// devices.device_count.extend([("CPU".to_owned(), 2), ("SYCL".to_owned(), 0)]);
 /// let session = Session::builder()
@@ -98,17 +98,17 @@ pub struct Session {
     report: SessionReport,
     recorder: Recorder,
     plans: Mutex<Recent<RunRequest, Arc<PreparedPlan>>>,
-    /// How it is built again with a larger graph.
+    /// The builder of the same session with a larger graph or other devices.
     recipe: SessionBuilder,
     member: Arc<Member>,
     device_manager: OnceLock<Arc<DeviceManager>>,
-    /// When the nodes got the numbers that they have, by the recorder's clock; `None` = they never
-    /// had others.
+    /// Time at which nodes or devices were last renumbered, by the recorder's clock; `None` if
+    /// they never were.
     trace_after_ns: Option<u64>,
 }
 
 impl Session {
-    /// Starts to assemble a session.
+    /// Returns a builder.
     pub fn builder() -> SessionBuilder {
         SessionBuilder::default()
     }
@@ -134,49 +134,49 @@ impl Session {
         }
     }
 
-    /// The graph.
+    /// Returns the graph.
     pub fn graph(&self) -> &Arc<Graph> {
         self.placement.graph()
     }
 
-    /// The devices.
+    /// Returns the devices.
     pub fn devices(&self) -> &Arc<DeviceSet> {
         self.placement.device_set()
     }
 
-    /// Where every node is.
+    /// Returns the placement of the graph.
     pub fn placement(&self) -> &Placement {
         &self.placement
     }
 
-    /// The devices that describe themselves, a line `NAME -> DESCRIPTION` for each, after a line
-    /// `Device mapping:`; or `Device mapping: no known devices.` where none does, as CPU
-    /// devices do not.
+    /// Returns the physical descriptions of devices, a line `NAME -> DESCRIPTION` for each, after a
+    /// line `Device mapping:`. CPU devices have no description; if no device has one, the result is
+    /// `Device mapping: no known devices.`
     pub fn device_mapping(&self) -> String {
         placement_log::device_mapping(self.devices())
     }
 
-    /// The device of every node, in node order: `NODE: (OP): DEVICE`.
+    /// Returns the device of every node, in node order: `NODE: (OP): DEVICE`.
     pub fn placement_lines(&self) -> impl Iterator<Item = String> + '_ {
         placement_log::lines(&self.placement)
     }
 
-    /// What the placement was made from, to tell it from others; without the
-    /// policy's part unless the policy asked for has placed the graph, all of it. Computed anew
-    /// on each call, in time proportional to the graph.
+    /// Returns the identity of the inputs of the placement, which distinguishes it from others. It
+    /// contains the policy's part only if the requested policy has placed the whole graph. Each
+    /// call computes it anew, in time linear in the graph.
     pub fn placement_identity(&self) -> PlacementIdentity {
         let policy = self.report.policy().and_then(|report| report.identity);
         PlacementIdentity::of(self.placement.candidates()).with_policy(policy)
     }
 
-    /// How the session came about.
+    /// Returns how the session was built.
     pub fn report(&self) -> &SessionReport {
         &self.report
     }
 
-    /// What the recorder heard so far, with names; empty without a recorder. An extension
-    /// ([`Self::extend`]) that gives old nodes other numbers starts it anew: earlier events
-    /// would be called by wrong names. [`Recorder::events`] has them all.
+    /// Returns the recorded events, with names; empty without a recorder. If [`Self::extend`] or
+    /// [`Self::replace_devices`] renumbers nodes or devices, earlier events are left out, since
+    /// their names would be wrong. [`Recorder::events`] returns all events.
     pub fn trace(&self) -> Trace {
         let mut events = self.recorder.events();
         if let Some(after_ns) = self.trace_after_ns {
@@ -195,25 +195,25 @@ impl Session {
         }
     }
 
-    /// Feeds tensors, runs what the fetches need, and gives the fetched tensors in the order asked
-    /// for.
+    /// Feeds tensors, runs the nodes that the fetches need, and returns the fetched tensors in the
+    /// order of `fetches`.
     ///
-    /// Tensors are named `node` (its output 0) or `node:slot`. Any tensor may be fed: what produces
-    /// it does not run unless something else needs it. One tensor may be fetched twice.
+    /// Tensors are named `node` (its output 0) or `node:slot`. Any tensor may be fed; its producer
+    /// then runs only if another fetch needs it. One tensor may be fetched twice.
     ///
     /// # Errors
     /// [`Error::UnknownNode`] or [`Error::NoSuchOutput`] for a name; [`Error::Partition`] for a
     /// placeholder that is needed and not fed; [`Error::Execute`] for a feed of the wrong type
-    /// or shape, a node that cannot be executed where it is, or a kernel that fails. The
-    /// session remains as good as before.
+    /// or shape, a node that cannot be executed on its device, or a kernel that fails. The session
+    /// can still be used.
     pub fn run(&self, feeds: &[(&str, Tensor)], fetches: &[&str]) -> Result<Vec<Tensor>, Error> {
         self.run_with(feeds, fetches, &[], &RunOptions::default())
     }
 
-    /// The same, running the nodes `targets` too, with options.
+    /// Like [`Self::run`], with options; also runs the nodes `targets`.
     ///
     /// # Errors
-    /// As [`Self::run`], and when the run is cancelled or takes too long.
+    /// As [`Self::run`], and if the run is cancelled or exceeds its time limit.
     pub fn run_with(
         &self,
         feeds: &[(&str, Tensor)],
@@ -227,8 +227,8 @@ impl Session {
         Ok(self.executor.run(&prepared, &tensors, options)?)
     }
 
-    /// The plan of a run with these feeds, fetches and targets. Nothing is executed, and no kernel
-    /// is made.
+    /// Returns the plan of a run with these feeds, fetches and targets. Executes nothing, and
+    /// creates no kernels.
     ///
     /// # Errors
     /// As [`Self::run`], as far as names and placeholders are concerned.
@@ -237,8 +237,8 @@ impl Session {
         Ok(self.placement.partition(&request)?)
     }
 
-    /// What runs with these feeds, fetches and targets hold, by memory, for feeds of the shapes
-    /// that the graph says. Makes their kernels and constants.
+    /// Returns the memory plan of runs with these feeds, fetches and targets, for feeds of the
+    /// shapes in the graph. Creates their kernels and constants.
     ///
     /// # Errors
     /// As [`Self::run`], as far as names, placeholders, kernels and constants are concerned.
@@ -288,13 +288,13 @@ impl Session {
         if let Some(prepared) = found {
             return Ok(prepared);
         }
-        // Not under the lock: other runs go on meanwhile. Two threads may cut one plan twice, which
-        // harms nobody.
+        // Not under the lock, so that other runs can continue. Two threads may prepare the same
+        // plan, which is harmless.
         let started = Instant::now();
-        let plan = debug_span!(target: targets::SESSION, "cut")
+        let plan = debug_span!(target: targets::SESSION, "partition")
             .in_scope(|| self.placement.partition(&request))?;
         let plan = Arc::new(plan);
-        self.stage(started, "cut");
+        self.stage(started, "partition");
         let started = Instant::now();
         let prepared = debug_span!(target: targets::SESSION, "prepare")
             .in_scope(|| self.executor.prepare(&plan))?;

@@ -1,5 +1,6 @@
-//! What users of a Rust API take for granted: main types may be shared and sent, reports can be
-//! serialized, the prelude suffices for the usual, and what the API shows can be named.
+//! Checks what every user of a Rust API expects: the main types can be shared and sent between
+//! threads, reports can be serialized, the prelude suffices for common tasks, and all types that
+//! the API returns can be named.
 
 use std::sync::Arc;
 
@@ -43,7 +44,7 @@ const _: () = {
     is_shared::<placewright::execute::InterOpPool>();
     is_shared::<RunOptions>();
     is_shared::<PolicyEngine>();
-    // Each call changes the sandbox, so one thread at a time has it.
+    // Each call changes the sandbox, so only one thread at a time may use it.
     is_sent::<LoadedPolicy>();
     is_sent::<OnlineSession<'static>>();
     is_shared::<PolicyRequest>();
@@ -57,7 +58,7 @@ const _: () = {
     is_shared::<placewright::import::ImportOptions>();
 };
 
-/// Likewise: these can be printed as JSON.
+/// Checked by the compiler: these can be printed as JSON.
 const _: () = {
     const fn is_serialized<T: Serialize>() {}
     is_serialized::<placewright::session::SessionReport>();
@@ -79,7 +80,7 @@ const _: () = {
 
 /// Types of the SDK that the API shows are those of `placewright::policy`.
 #[test]
-fn types_of_the_sdk_are_exported_as_they_are() {
+fn types_of_the_sdk_are_reexported() {
     fn is_same<T>(_: fn(T), _: fn(T)) {}
     is_same(
         |_: policy::ReadyTask| {},
@@ -107,7 +108,7 @@ fn json(report: &impl Serialize) -> Value {
 }
 
 #[test]
-fn a_report_says_in_json_who_placed_who_failed_and_how_long_it_took() {
+fn a_report_has_policies_failures_and_times_as_json() {
     let broken = PolicySource::Bytes("mine".to_owned(), b"\x7fELF".to_vec());
     let candidates = sample::sample(60, 3);
     let session = Session::builder()
@@ -138,7 +139,7 @@ fn a_report_says_in_json_who_placed_who_failed_and_how_long_it_took() {
 }
 
 #[test]
-fn an_inspection_is_json_too() {
+fn an_inspection_is_serializable() {
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
     let heft = ShippedPolicy::find("heft").unwrap();
     let found = json(&policy::inspect(&engine, "heft", heft.wasm()).unwrap());

@@ -1,5 +1,5 @@
-//! `placewright bench` as users run it: rows, exit statuses, errors, and the protocol of `bench
-//! worker`. No time is judged.
+//! Tests `placewright bench` like a user: rows, exit statuses, errors, and the protocol of `bench
+//! worker`. No time is asserted.
 
 use std::fs;
 use std::fs::File;
@@ -75,7 +75,7 @@ fn dispatch_has_a_row_per_case_and_number_of_threads() {
             row["case"].as_str().expect("a case"),
             row["threads"].as_u64(),
         ));
-        // Counted by the recorder, while all of them ran.
+        // The recorder counts them while all of them run.
         assert_eq!(
             (row["nodes"].as_u64(), row["kernels"].as_u64()),
             (Some(200), Some(200))
@@ -97,8 +97,8 @@ fn dispatch_has_a_row_per_case_and_number_of_threads() {
     placewright(args("bench dispatch --threads 0", &[])).expect(2);
 }
 
-/// `tiny_add` in a folder of its own, expecting `last` as its last number, which its graph does not
-/// compute.
+/// Copies `tiny_add` to a separate folder, with `last` as its last expected number, which its graph
+/// does not compute.
 fn model_that_differs(folder: &TempDir, last: f32) -> String {
     let graph = folder.path().join("tiny_add.pb");
     fs::copy(model("tiny_add.pb"), &graph).expect("copied");
@@ -122,7 +122,7 @@ fn model_that_differs(folder: &TempDir, last: f32) -> String {
     graph.into_os_string().into_string().expect("UTF-8")
 }
 
-/// The answers of `bench worker` to these lines.
+/// Returns the answers of `bench worker` to these lines.
 fn worker(lines: &[&str]) -> Vec<Value> {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-cache");
     let mut child = Command::new(env!("CARGO_BIN_EXE_placewright"))
@@ -148,7 +148,7 @@ fn worker(lines: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn models_named_or_found_have_a_row_each() {
+fn each_model_has_a_row() {
     let (lenet, mlp) = (model("lenet.pb"), model("mlp.skel.pb"));
     let line = "bench models {} {} --seconds 0 --threads 1 --json";
     let report = placewright(args(line, &[&lenet, &mlp])).expect(0).json();
@@ -174,8 +174,8 @@ fn models_named_or_found_have_a_row_each() {
         assert!(row["min_ns"].as_u64() <= row["median_ns"].as_u64(), "{row}");
     }
 
-    // Of a model with and without its weights, the one with them; archives without graph and graphs
-    // without archive are not meant.
+    // If a model exists with and without its weights, the one with weights counts. Archives without
+    // a graph and graphs without an archive are skipped.
     let folder = folder();
     for (from, to) in [
         ("tiny_add.pb", "a.pb"),
@@ -213,7 +213,7 @@ fn policies_of_benchmarks_are_names_or_files() {
     let rows = report["rows"].as_array().expect("rows");
     let names: Vec<_> = rows.iter().map(|row| &row["policy"]).collect();
     assert_eq!(names, ["heft", policy]);
-    // A file has no native build to be compared with.
+    // A file has no native build for comparison.
     assert!(rows[0]["wasm_over_native"].is_f64(), "{rows:?}");
     assert!(rows[1]["wasm_over_native"].is_null(), "{rows:?}");
     assert!(
@@ -243,7 +243,7 @@ fn policies_of_benchmarks_are_names_or_files() {
 }
 
 #[test]
-fn callers_have_a_row_each() {
+fn each_number_of_callers_has_a_row() {
     let line = "bench serve {} --callers 1,3 --seconds 0 --threads 2 --json";
     let report = placewright(args(line, &[&model("tiny_add.pb")]))
         .expect(0)
@@ -255,7 +255,7 @@ fn callers_have_a_row_each() {
             (&row["model"], &row["callers"], &row["threads"]),
             (&json!("tiny_add"), &json!(callers), &json!(2))
         );
-        // Three requests of each caller at least.
+        // At least three requests of each caller.
         assert_eq!(row["requests"].as_u64(), Some(3 * callers));
         assert!(row["requests_per_s"].as_f64() > Some(0.0), "{row}");
         assert!(row["p50_ns"].as_u64() <= row["p99_ns"].as_u64(), "{row}");
@@ -264,9 +264,9 @@ fn callers_have_a_row_each() {
 }
 
 #[test]
-fn results_that_differ_are_no_measurement() {
+fn wrong_results_are_not_measured() {
     let folder = folder();
-    // To a relative tolerance of infinity anything would be close.
+    // With an infinite relative tolerance, anything would be close.
     let graph = model_that_differs(&folder, f32::INFINITY);
     let parts = ["tiny_add", "y:0", "[2]", "expected inf"];
     placewright(args("bench models {} --seconds 0", &[&graph])).expect_error(1, &parts);
@@ -283,7 +283,7 @@ fn results_that_differ_are_no_measurement() {
 }
 
 #[test]
-fn what_cannot_be_measured_says_why() {
+fn impossible_measurements_are_errors_with_a_reason() {
     let folder = folder();
     let empty = folder.path().to_str().expect("UTF-8");
     let run = |line: &str, path: &str| placewright(args(line, &[path]));
@@ -294,12 +294,12 @@ fn what_cannot_be_measured_says_why() {
     let graph = format!("{empty}/alone.skel.pb");
     fs::copy(model("tiny_add.pb"), &graph).expect("copied");
     run("bench models {}", &graph).expect_error(1, &["alone.npz", "in/NAME"]);
-    // What is missing is reported before anything is measured.
+    // Missing files are reported before anything is measured.
     let paths = [model("tiny_add.pb"), graph.clone()];
     let line = "bench models {} {} --seconds 3600";
     let ran = placewright(args(line, &[&paths[0], &paths[1]]));
     ran.expect_error(1, &["alone.npz", "in/NAME"]);
-    // Elsewhere than in the repository it must be said what is meant.
+    // Outside of the repository, models must be named.
     let output = Command::new(env!("CARGO_BIN_EXE_placewright"))
         .args(["bench", "models"])
         .current_dir(folder.path())
@@ -383,7 +383,7 @@ fn a_worker_answers_each_line_and_survives_errors() {
     assert_eq!(answers.len(), 13);
 }
 
-/// Peers that are unavailable are reported, and the table is printed without them.
+/// Absent peers are reported, and the table is printed without them.
 #[cfg(target_os = "linux")]
 #[test]
 #[needs(Python)]

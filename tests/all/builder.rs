@@ -1,5 +1,5 @@
-//! Graphs built in Rust: those of TensorFlow's models, node by node, and random ones against plain
-//! arithmetic.
+//! Graphs built in Rust: TensorFlow's models, compared node by node, and random ones, compared with
+//! plain arithmetic.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,14 +57,14 @@ impl Weights<'_> {
     }
 }
 
-/// A dense layer, of any type of numbers.
+/// A dense layer with any element type.
 fn dense<T: Number>(
     b: &Scope,
     x: Value<T>,
     (w, bias): (&str, &str),
     weights: &Weights<'_>,
 ) -> Result<Value<T>, BuildError> {
-    // In the file, the matmul is between weights and bias.
+    // In the file, the matmul comes between weights and bias.
     let matmul = b.matmul(x, b.named(w).literal(weights.get(w))?)?;
     b.bias_add(matmul, b.named(bias).literal(weights.get(bias))?)
 }
@@ -106,7 +106,7 @@ fn lenet(weights: &Weights<'_>) -> Result<Graph, BuildError> {
     Ok(b.finish())
 }
 
-/// Returns everything that stages after the importer read of a node, except the values of
+/// Returns everything that stages after the importer read from a node, except the values of
 /// constants.
 fn describe(graph: &Graph, node: NodeId) -> (String, Vec<(String, String)>, f64, [u64; 3]) {
     let inputs = graph.data_inputs(node).map(|id| graph.tensor_name(id));
@@ -180,7 +180,7 @@ fn a_model_built_in_rust_is_the_graph_that_tensorflow_wrote() {
 fn the_example_runs_its_op_in_graphs_of_both_kinds_on_two_devices() {
     let outcomes = custom_op::run().unwrap();
     let expected: [&[f32]; 2] = [
-        // The average of 3 samples is 2, 1, 2, 1 .. in the second row.
+        // The second row has averages of 3 samples: 2, 1, 2, 1 ..
         &[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0],
         // Averages of 4 samples.
         &[2.5, 3.5, 4.5, 5.5, 6.5, 1.5, 1.5, 1.5, 1.5, 1.5],
@@ -227,7 +227,7 @@ impl Rows<'_> {
 
 #[test]
 #[rustfmt::skip]
-fn each_method_computes_what_it_says() {
+fn each_method_computes_its_op() {
     let builder = GraphBuilder::new("methods");
     let b: &Scope = &builder;
     let x = b.placeholder::<f32>("x", [3]).unwrap();
@@ -376,7 +376,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn random_graphs_compute_what_plain_arithmetic_does(
+    fn random_graphs_agree_with_plain_arithmetic(
         fed in prop::collection::vec((0..SHAPES.len(), prop::array::uniform6(any::<i32>())), 1..4),
         steps in prop::collection::vec(
             (0..8u8, any::<prop::sample::Index>(), any::<prop::sample::Index>()),

@@ -1,5 +1,5 @@
-//! Measured rates: taken of any device that runs kernels, kept by what they depend on, and planned
-//! with.
+//! Measured rates: measured on any device with kernels, stored under the properties they depend on,
+//! and used by plans.
 
 #[cfg(feature = "cli")]
 mod planned;
@@ -50,7 +50,7 @@ use crate::fakes::FakeDevice;
 
 const NPU: &str = "/job:localhost/replica:0/task:0/device:NPU:0";
 
-/// As short as can be: the smallest size of everything.
+/// Measures as briefly as possible: only the smallest sizes.
 fn quick() -> CalibrateOptions {
     CalibrateOptions::default().with_budget(Duration::ZERO)
 }
@@ -91,11 +91,11 @@ fn in_folder(path: &Path) -> Calibrations {
 }
 
 #[test]
-fn what_was_measured_comes_back_from_the_folder_and_stands_in_the_set() {
+fn stored_rates_are_read_again_and_attached_to_the_device_set() {
     let folder = tempfile::tempdir().unwrap();
     let device = npu();
     in_folder(folder.path()).keep(&*device, figures()).unwrap();
-    // Another process, in which the device is made anew.
+    // Simulates another process, with a new device.
     let (later, again) = (in_folder(folder.path()), npu());
     assert_ne!(
         device.attributes().incarnation,
@@ -119,13 +119,13 @@ fn what_was_measured_comes_back_from_the_folder_and_stands_in_the_set() {
     };
     assert_eq!(set.profile(DeviceId(1)), expected);
     assert_eq!(set.profile(DeviceId(0)), DeviceProfile::default_cpu(1));
-    // It is the set that has them: another session with the same device plans as it likes.
+    // The rates belong to the set: another session with the same device plans without them.
     assert_eq!(again.profile(), DeviceProfile::default_cpu(1));
     assert_eq!(set.isolated().unwrap().profile(DeviceId(1)), expected);
 }
 
 #[test]
-fn only_what_rates_depend_on_tells_devices_apart() {
+fn devices_are_distinguished_only_by_what_rates_depend_on() {
     let calibrations = Calibrations::new();
     calibrations.keep(&*npu(), figures()).unwrap();
     let is_known = |device: &dyn Device| calibrations.find(device).unwrap().is_some();
@@ -154,7 +154,7 @@ fn only_what_rates_depend_on_tells_devices_apart() {
 }
 
 #[test]
-fn damaged_entries_are_named_and_the_device_keeps_what_it_states() {
+fn damaged_entries_are_named_and_the_device_keeps_its_stated_rates() {
     let folder = tempfile::tempdir().unwrap();
     in_folder(folder.path()).keep(&*npu(), figures()).unwrap();
     let entry = fs::read_dir(folder.path())
@@ -173,13 +173,13 @@ fn damaged_entries_are_named_and_the_device_keeps_what_it_states() {
     for part in [NPU, "damaged", "devices --calibrate"] {
         assert!(strings[0].contains(part), "{strings:?}");
     }
-    // Measuring anew mends it.
+    // A new measurement replaces the entry.
     later.keep(&*npu(), figures()).unwrap();
     assert!(in_folder(folder.path()).find(&*npu()).unwrap().is_some());
 }
 
 #[test]
-fn figures_that_cannot_be_rates_are_not_kept() {
+fn invalid_rates_are_not_stored() {
     let calibrations = Calibrations::new();
     let unsound = Calibration {
         launch_ns: Some(f64::NAN),
@@ -190,12 +190,12 @@ fn figures_that_cannot_be_rates_are_not_kept() {
     assert!(calibrations.find(&*npu()).unwrap().is_none());
 }
 
-/// A device that takes what kernels have touched, as one does that is still at work when they
-/// return.
+/// A device that receives the tensors used by kernels, like a device that is still working when
+/// they return.
 #[derive(Debug)]
 struct Busy {
     inner: SimpleDevice,
-    /// Tensors per kernel.
+    /// Number of tensors per kernel.
     taken: Mutex<Vec<usize>>,
     n_syncs: AtomicUsize,
 }
@@ -253,11 +253,11 @@ impl KernelDevice for Busy {
     }
 }
 
-/// Gives as many zeros as its first input has numbers, by way of a temporary; or panics, or
-/// refuses.
+/// Returns one zero per element of its first input, by way of a temporary; or panics; or returns an
+/// error.
 struct Zeros(Check);
 
-/// Of a number of elements.
+/// Checks a number of elements.
 type Check = fn(usize) -> Result<(), KernelError>;
 
 impl Kernel for Zeros {
@@ -289,11 +289,11 @@ fn a_device_that_is_still_at_work_gets_every_tensor_and_is_waited_for() {
     assert!(taken.len() > 64, "a chain of launches, and more");
     // Input, temporary, output.
     assert!(taken.iter().all(|&n| n == 3), "{taken:?}");
-    // Each timing begins and ends with it.
+    // Each timing starts and ends with a synchronization.
     assert!(device.n_syncs.into_inner() >= 2 * found.samples.len());
 }
 
-/// Hands on its input.
+/// Forwards its input.
 struct Same;
 
 impl Kernel for Same {
@@ -303,7 +303,7 @@ impl Kernel for Same {
     }
 }
 
-/// Writes where the context says, which it must be alone with.
+/// Writes to the output that the context provides, which must not be shared.
 struct Filled;
 
 impl Kernel for Filled {
@@ -317,7 +317,7 @@ impl Kernel for Filled {
 }
 
 #[test]
-fn outputs_may_stand_where_those_before_stood_unless_somebody_holds_them() {
+fn outputs_may_reuse_memory_that_nobody_holds() {
     let mut registry = KernelRegistry::empty();
     let def = |op| KernelDef::new(op, "NPU").with_types("T", &[DType::F32]);
     registry.register(def("Relu").with_factory(|_| Ok(Box::new(Same))));
@@ -333,7 +333,7 @@ fn outputs_may_stand_where_those_before_stood_unless_somebody_holds_them() {
 }
 
 #[test]
-fn what_has_no_kernel_stays_as_stated_and_is_named() {
+fn rates_without_a_kernel_stay_as_stated_and_are_named() {
     let device = npu();
     let found = calibrate(&*device, &registry(&[("Relu", |_| Ok(()))]), &quick()).unwrap();
     assert_eq!(
@@ -352,7 +352,7 @@ fn what_has_no_kernel_stays_as_stated_and_is_named() {
     assert_eq!(profile.flops_per_s, stated.flops_per_s);
     assert_ne!(profile.launch_ns, stated.launch_ns);
     assert!(!profile.is_calibrated, "a rate is still a default");
-    // Without any kernel there are still the ways in and out.
+    // Without any kernel, copies to and from the device can still be measured.
     let found = calibrate(&*device, &KernelRegistry::empty(), &quick()).unwrap();
     assert_eq!(found.missing.len(), 5);
     for direction in [LinkDirection::FromHost, LinkDirection::ToHost] {
@@ -365,7 +365,7 @@ fn what_has_no_kernel_stays_as_stated_and_is_named() {
 }
 
 #[test]
-fn kernels_that_panic_or_refuse_are_left_out() {
+fn kernels_that_panic_or_fail_are_skipped() {
     let panics = |n| {
         if n == 1 {
             Ok(())
@@ -391,7 +391,7 @@ fn kernels_that_panic_or_refuse_are_left_out() {
 }
 
 #[test]
-fn a_kernel_that_fails_at_a_larger_size_counts_up_to_there() {
+fn a_kernel_that_fails_at_a_larger_size_counts_below_it() {
     let small: Check = |n| {
         if n <= 1 << 16 {
             Ok(())
@@ -408,7 +408,7 @@ fn a_kernel_that_fails_at_a_larger_size_counts_up_to_there() {
 }
 
 #[test]
-fn devices_without_kernels_or_memory_keep_what_they_state() {
+fn devices_without_kernels_or_memory_keep_their_stated_rates() {
     let name = DeviceName::parse_full(NPU).unwrap();
     let remote = RemoteDevice::new(DeviceAttributes::new(&name, "NPU", 1 << 20)).unwrap();
     let error = calibrate(&remote, &KernelRegistry::empty(), &quick()).unwrap_err();

@@ -1,5 +1,5 @@
-//! Policies that a process of its own compiles: it gives what this process would, or ends within
-//! its limits.
+//! Policies that a separate process compiles: the result equals that of this process, or the
+//! process ends within its limits.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn load(program: &str, limits: PolicyLimits) -> Result<(), PolicyError> {
 }
 
 #[test]
-fn it_gives_the_policy_that_this_process_would_compile() {
+fn it_returns_the_policy_that_this_process_would_compile() {
     let here = PolicyEngine::new(PolicyLimits::default()).unwrap();
     let there = here.clone().with_compiler(CompilerProcess::new(PROGRAM));
     let candidates = sample::constrained();
@@ -57,19 +57,20 @@ fn it_is_ended_at_its_deadline() {
 }
 
 #[test]
-fn a_deadline_without_end_is_none() {
+fn an_infinite_deadline_never_passes() {
     let limits = PolicyLimits::default().with_compile_deadline(Duration::MAX);
     load(PROGRAM, limits).unwrap();
 }
 
-/// With half of what the program takes for itself, and with a little more than that.
+/// With half of the memory that the program needs for itself, and with a little more than that.
 #[cfg(target_os = "linux")]
 #[test]
-fn it_is_ended_where_its_memory_does_not_suffice() {
+fn it_is_ended_if_its_memory_does_not_suffice() {
     for megabytes in [1, 8, 16] {
         let limits = PolicyLimits::default().with_compile_memory_bytes(megabytes << 20);
         let Err(error) = load(PROGRAM, limits) else {
-            // How much suffices depends on the machine's allocator and processors, 1 MiB nowhere.
+            // The sufficient size depends on the machine's allocator and processors; 1 MiB never
+            // suffices.
             assert_ne!(megabytes, 1);
             continue;
         };
@@ -82,8 +83,8 @@ fn it_is_ended_where_its_memory_does_not_suffice() {
 }
 
 #[test]
-fn programs_that_do_not_answer_are_told_from_policies_that_do_not_compile() {
-    // Ends at once, with and without success; says something else; ends after its outputs.
+fn silent_programs_and_invalid_policies_are_different_errors() {
+    // Exits at once, with and without success; prints something else; exits after its outputs.
     for (program, words) in [
         ("false", "status 1"),
         ("true", "status 0"),
@@ -96,6 +97,9 @@ fn programs_that_do_not_answer_are_told_from_policies_that_do_not_compile() {
             "{program}: {error}"
         );
         assert!(error.to_string().contains(words), "{program}: {error}");
+        // A program that succeeds without an answer is no compiler; the policy is not to blame.
+        let names_the_call = error.to_string().contains("of_this_program");
+        assert_eq!(names_the_call, words == "status 0", "{program}: {error}");
     }
     let error = load("/nowhere/placewright", PolicyLimits::default()).unwrap_err();
     assert_eq!(error.fault(), Fault::Host, "{error}");
@@ -106,11 +110,11 @@ fn programs_that_do_not_answer_are_told_from_policies_that_do_not_compile() {
 }
 
 #[test]
-fn what_does_not_compile_is_refused_as_in_this_process() {
+fn an_invalid_policy_is_rejected_as_in_this_process() {
     let here = PolicyEngine::new(PolicyLimits::default()).unwrap();
     let there = here.clone().with_compiler(CompilerProcess::new(PROGRAM));
     let heft = ShippedPolicy::find("heft").unwrap().wasm();
-    // A function that does not validate: the last byte of the code is another.
+    // A function that does not validate: the last byte of its code is changed.
     let mut damaged = heft.to_vec();
     let end = code_end(heft);
     damaged[end - 2] = 0x01;
@@ -123,7 +127,7 @@ fn what_does_not_compile_is_refused_as_in_this_process() {
     assert_eq!(here, there);
 }
 
-/// The end of the section of code of a core module.
+/// Returns the end of the code section of a core module.
 fn code_end(module: &[u8]) -> usize {
     const CODE: u8 = 10;
     let mut at = 8;

@@ -1,4 +1,4 @@
-//! The device registry and manager: what they grant, and what they refuse.
+//! The device registry and manager: what they accept, and what they reject.
 
 use std::sync::Arc;
 
@@ -123,9 +123,9 @@ fn only_enabled_types_exist() {
     assert_eq!(all.priority("GPU"), 210);
 }
 
-/// In a process whose environment enables GPUs alone.
+/// Runs in a process whose environment enables only GPUs.
 #[helper]
-fn a_session_where_no_cpu_is_enabled() {
+fn a_session_without_enabled_cpus() {
     let b = GraphBuilder::new("one");
     b.placeholder::<f32>("x", [1]).unwrap();
     let graph = Arc::new(b.finish());
@@ -135,15 +135,15 @@ fn a_session_where_no_cpu_is_enabled() {
         matches!(&error, Error::Device(DeviceError::NotFound(message)) if message.contains("CPU")),
         "{error}"
     );
-    // What the app hands in is the app's: there are devices, though without kernels in a build that
-    // has none.
+    // Factories that the app passes in are not filtered: there are devices, though without kernels
+    // in a build that has none.
     let own = session().with_factories(default_factories()).build();
     assert!(!matches!(own, Err(Error::Device(_))));
 }
 
 #[test]
 fn a_session_without_factories_reads_the_enabled_types_from_the_environment() {
-    let output = harness::helper("devices::a_session_where_no_cpu_is_enabled")
+    let output = harness::helper("devices::a_session_without_enabled_cpus")
         .env(ENABLED_TYPES_VARIABLE, "GPU,cpu")
         .output()
         .unwrap();
@@ -152,7 +152,7 @@ fn a_session_without_factories_reads_the_enabled_types_from_the_environment() {
 }
 
 #[test]
-fn physical_devices_are_numbered_from_the_cpu_on_and_have_details() {
+fn physical_devices_are_numbered_from_the_cpu_and_have_details() {
     let mut registry = registry();
     let xpu = Arc::new(FakeFactory::of("XPU", 1));
     registry.register_pluggable("XPU", 220, xpu).unwrap();
@@ -182,7 +182,7 @@ fn physical_devices_are_numbered_from_the_cpu_on_and_have_details() {
 }
 
 #[test]
-fn listing_without_cpu_is_refused_as_creating_is() {
+fn listing_without_a_cpu_is_rejected_like_creation() {
     let empty = FactoryRegistry::empty();
     let disabled = registry().with_enabled_types("GPU");
     let mut blind = FactoryRegistry::empty();
@@ -196,7 +196,7 @@ fn listing_without_cpu_is_refused_as_creating_is() {
 }
 
 #[test]
-fn a_placeholder_says_what_is_missing_and_yields_to_any_factory() {
+fn a_placeholder_names_what_is_missing_and_yields_to_any_factory() {
     let absent = || {
         Arc::new(FakeFactory {
             n_physical: None,
@@ -230,7 +230,7 @@ fn a_placeholder_says_what_is_missing_and_yields_to_any_factory() {
 }
 
 #[test]
-fn an_absent_driver_is_an_answer_with_a_remedy() {
+fn an_absent_driver_is_reported_with_a_remedy() {
     let mut registry = registry();
     let absent = Arc::new(FakeFactory {
         n_physical: None,
@@ -242,7 +242,7 @@ fn an_absent_driver_is_an_answer_with_a_remedy() {
     let sycl = listing.iter().find(|listing| listing.device_type == "SYCL");
     let reason = sycl.unwrap().devices.as_ref().unwrap_err().to_string();
     assert!(reason.contains("LD_LIBRARY_PATH"), "{reason}");
-    // Nobody asked for it, so the others are created; who asks is told why there is none.
+    // No device was requested, so the others are created; a request reports why there is none.
     assert_eq!(
         names(&registry, &DeviceOptions::default()).unwrap().len(),
         3
@@ -252,7 +252,7 @@ fn an_absent_driver_is_an_answer_with_a_remedy() {
 }
 
 #[test]
-fn memory_is_given_to_the_device_that_a_key_names_best() {
+fn memory_is_assigned_by_the_most_specific_key() {
     let mut options = DeviceOptions::default();
     options.memory_bytes.insert("GPU:1".to_owned(), 5);
     options.memory_bytes.insert("/device:GPU:*".to_owned(), 7);
@@ -267,6 +267,12 @@ fn memory_is_given_to_the_device_that_a_key_names_best() {
     let error = options.memory_bytes_of(&DeviceName::full("a", 0, 0, "GPU", 1));
     let error = error.unwrap_err().to_string();
     assert!(error.contains("`/gpu:1` and `GPU:1`"), "{error}");
+    // A type alone is less specific than a name.
+    let mut options = DeviceOptions::default();
+    options.memory_bytes.insert("GPU:1".to_owned(), 5);
+    options.memory_bytes.insert("GPU".to_owned(), 7);
+    let bytes = |index| options.memory_bytes_of(&DeviceName::full("a", 0, 0, "GPU", index));
+    assert_eq!((bytes(0), bytes(1)), (Ok(Some(7)), Ok(Some(5))));
     for key in ["GPU:9", "nonsense"] {
         let mut options = DeviceOptions::default();
         options.memory_bytes.insert(key.to_owned(), 1);
@@ -279,7 +285,7 @@ fn memory_is_given_to_the_device_that_a_key_names_best() {
 }
 
 #[test]
-fn a_manager_knows_four_spellings_and_the_last_device_wins() {
+fn a_manager_knows_four_forms_of_a_name_and_the_last_device_wins() {
     let device = |task: u32, text: &str| {
         let name = format!("/job:a/replica:0/task:{task}/device:Foo:0");
         FakeDevice::new(&name, "Foo")
@@ -318,7 +324,7 @@ fn a_manager_knows_four_spellings_and_the_last_device_wins() {
 }
 
 #[test]
-fn functions_are_called_from_elsewhere_on_known_types_plugins_and_devices_of_other_processes() {
+fn remote_function_calls_reach_known_types_plugins_and_other_processes() {
     let mut registry = registry();
     let plugin = Arc::new(FakeFactory::of("NPU", 1));
     registry.register_pluggable("NPU", 220, plugin).unwrap();

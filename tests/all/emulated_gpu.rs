@@ -1,5 +1,5 @@
-//! The emulated GPUs, with which the order of a GPU device's commands is tested: each mistake is
-//! found, and what is no mistake is none.
+//! Tests the emulated GPUs, which check the order of a GPU device's commands: each mistake is
+//! found, and correct sequences pass.
 
 #![expect(
     unsafe_code,
@@ -38,14 +38,14 @@ struct Bench {
     gpu: Arc<dyn Gpu>,
 }
 
-/// For tests that need an OpenCL device, which computes for the GPUs.
+/// Creates a bench for tests that need an OpenCL device, which computes for the GPUs.
 fn bench(config: EmulatedConfig) -> Bench {
     let driver = EmulatedDriver::new(config).unwrap();
     let gpu = driver.open(0).unwrap();
     Bench { driver, gpu }
 }
 
-/// GPUs that do nothing until they must.
+/// GPUs that do no work until they must.
 fn lazy() -> EmulatedConfig {
     EmulatedConfig {
         early_per_mille: 0,
@@ -57,7 +57,7 @@ fn span(address: u64, len_bytes: usize) -> Span {
     Span { address, len_bytes }
 }
 
-/// Pinned memory, and how a GPU names it.
+/// Pinned memory, and its address for a GPU.
 #[derive(Clone, Copy)]
 struct Pinned {
     start: NonNull<u8>,
@@ -90,12 +90,12 @@ impl Pinned {
     }
 }
 
-/// The calls of a GPU, without `unsafe` at each.
+/// Calls of a GPU without `unsafe` at each call.
 trait Calls {
     fn gpu(&self) -> &dyn Gpu;
 
     fn copy(&self, stream: StreamHandle, to: Span, from: Span) -> Result<(), DriverError> {
-        // SAFETY: the emulator touches nothing that is not there.
+        // SAFETY: the emulator accesses only memory that exists.
         unsafe { self.gpu().copy(stream, to, from) }
     }
 
@@ -126,7 +126,7 @@ trait Calls {
             group_size: [1, 1, 1],
             shared_bytes: 0,
         };
-        // SAFETY: as above; the tests give the functions what they take.
+        // SAFETY: as above; the tests pass the arguments that the functions take.
         unsafe { self.gpu().launch(stream, function, grid, arguments) }
     }
 
@@ -145,14 +145,14 @@ trait Calls {
         self.gpu().new_stream(0).unwrap()
     }
 
-    /// An event, recorded.
+    /// Returns an event that has just been recorded.
     fn recorded(&self, stream: StreamHandle) -> EventHandle {
         let event = self.gpu().new_event().unwrap();
         self.gpu().record(event, stream).unwrap();
         event
     }
 
-    /// Returns when a stream has done all.
+    /// Waits until a stream has done all of its work.
     fn finish(&self, stream: StreamHandle) -> Result<(), DriverError> {
         self.gpu().synchronize(self.recorded(stream))
     }
@@ -181,7 +181,7 @@ fn bytes_of(values: &[f32]) -> Vec<u8> {
 
 #[test]
 #[needs(Sycl)]
-fn work_is_done_when_the_host_waits_for_it_and_not_before() {
+fn work_is_done_only_when_the_host_waits_for_it() {
     let Bench { driver, gpu } = bench(lazy());
     let stream = gpu.stream();
     let (up, down) = (gpu.pinned(8), gpu.pinned(8));
@@ -189,7 +189,7 @@ fn work_is_done_when_the_host_waits_for_it_and_not_before() {
     up.write(&[7; 8]);
     assert_eq!(driver.peek(memory).unwrap(), [GARBAGE; 8]);
     gpu.copy(stream, memory, up.span()).unwrap();
-    // The host reads too early: it finds neither what was there, nor what will be.
+    // The host reads too early: it sees neither the old bytes nor the new ones.
     down.write(&[1; 8]);
     gpu.copy(stream, down.span(), memory).unwrap();
     assert_eq!(driver.n_waiting(), 2);
@@ -203,7 +203,7 @@ fn work_is_done_when_the_host_waits_for_it_and_not_before() {
 
 #[test]
 #[needs(Sycl)]
-fn who_asks_whether_an_event_has_happened_hears_so_in_the_end() {
+fn polling_an_event_succeeds_eventually() {
     let Bench { driver, gpu } = bench(lazy());
     let (one, other) = (gpu.stream(), gpu.stream());
     let never_recorded = gpu.new_event().unwrap();
@@ -221,7 +221,7 @@ fn who_asks_whether_an_event_has_happened_hears_so_in_the_end() {
         assert!(n_asked < 100, "pollers make progress");
     }
     assert!(n_asked > 0);
-    // What the host knows to have ended needs no event.
+    // If the host knows that the work has ended, no event is needed.
     gpu.free(memory.address).unwrap();
     assert_eq!(driver.violations(), Vec::<String>::new());
 }
@@ -266,7 +266,7 @@ fn kernels_compute_with_spans_within_allocations_in_place_and_of_no_bytes() {
 
 #[test]
 #[needs(Sycl)]
-fn kernels_compute_in_groups_and_say_where_their_inputs_are_wrong() {
+fn kernels_compute_in_groups_and_report_invalid_inputs() {
     let Bench { driver, gpu } = bench(EmulatedConfig::default());
     let code = "KERNEL void sum(GLOBAL i32 *y, GLOBAL const i32 *x, FAULT_PARAMETERS)\n\
                 {\n\
@@ -296,7 +296,7 @@ fn kernels_compute_in_groups_and_say_where_their_inputs_are_wrong() {
         Argument::Write(flags.span()),
         Argument::Value(&1u32.to_le_bytes()),
     ];
-    // SAFETY: the function takes what it is given, and the memory stays.
+    // SAFETY: the function takes these arguments, and the memory lives.
     unsafe { gpu.launch(stream, sum, grid, &arguments) }.unwrap();
     gpu.finish(stream).unwrap();
     assert_eq!(driver.peek(y).unwrap(), values(&[10, 14]));
@@ -306,7 +306,7 @@ fn kernels_compute_in_groups_and_say_where_their_inputs_are_wrong() {
 
 #[test]
 #[needs(Sycl)]
-fn a_seed_decides_in_which_order_streams_do_their_work() {
+fn a_seed_decides_the_order_of_the_streams_work() {
     let order = |seed| {
         let config = EmulatedConfig {
             seed,
@@ -361,7 +361,7 @@ fn threads_share_a_gpu() {
 
 #[test]
 #[needs(Sycl)]
-fn gpus_reach_each_others_memory_once_they_may() {
+fn gpus_access_each_others_memory_once_enabled() {
     let config = EmulatedConfig {
         n_gpus: 3,
         ..EmulatedConfig::default()
@@ -390,7 +390,7 @@ fn gpus_reach_each_others_memory_once_they_may() {
 
 #[test]
 #[needs(Sycl)]
-fn what_does_not_compile_or_is_not_there_is_an_error() {
+fn invalid_programs_and_missing_functions_are_errors() {
     let Bench { driver, gpu } = bench(EmulatedConfig::default());
     let kind = |error: DriverError| error.kind;
     let image = gpu.compile(&twice()).unwrap();
@@ -410,7 +410,7 @@ fn what_does_not_compile_or_is_not_there_is_an_error() {
     let module = ProgramSource::of_spirv("module", vec![0; 4]);
     let error = gpu.compile(&module).unwrap_err();
     assert!(matches!(error, CompileError::NotSource { .. }), "{error}");
-    // An image holds all that it is made of: another process's driver takes it.
+    // An image is self-contained: another process's driver accepts it.
     let other = bench(EmulatedConfig::default());
     other.gpu.load(&image).unwrap();
     assert_eq!(driver.violations(), Vec::<String>::new());
@@ -418,7 +418,7 @@ fn what_does_not_compile_or_is_not_there_is_an_error() {
 
 #[test]
 #[needs(Sycl, Nvrtc)]
-fn nvrtc_has_a_say_where_it_is_here() {
+fn nvrtc_also_compiles_programs_if_it_is_present() {
     let config = EmulatedConfig {
         compiles_for_real: true,
         ..EmulatedConfig::default()
@@ -427,7 +427,7 @@ fn nvrtc_has_a_say_where_it_is_here() {
     let driver_text = driver.gpus().unwrap()[0].driver.clone();
     assert!(driver_text.contains("NVRTC"), "{driver_text}");
     gpu.compiled(&twice(), "twice");
-    // OpenCL C, and no C++.
+    // Valid OpenCL C, but not C++.
     let code = "KERNEL void vector(GLOBAL f32 *x) { x[0] = ((float2)(1, 2)).y; }";
     let error = gpu
         .compile(&ProgramSource::of_source("vector.c", code))

@@ -1,4 +1,4 @@
-//! Errors are printed with their sources (`anyhow`, `{:#}`): no message quotes its source as well.
+//! Errors are printed with their sources (`anyhow`, `{:#}`), so no message repeats its source.
 //! Compiles and passes without default features.
 
 use std::fmt;
@@ -12,7 +12,7 @@ use placewright::prelude::*;
 
 use crate::sample;
 
-/// Whether a message in the chain of sources is there twice.
+/// Returns whether a message occurs twice in the chain of sources.
 fn repeats(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut effect = error;
     while let Some(cause) = effect.source() {
@@ -40,7 +40,7 @@ impl std::error::Error for Quoting {
 }
 
 #[test]
-fn a_message_that_quotes_its_source_is_found() {
+fn a_message_that_repeats_its_source_is_found() {
     let name = placewright::names::DeviceName::parse_full("no name").unwrap_err();
     assert!(repeats(&Quoting(name)));
 }
@@ -82,15 +82,15 @@ fn errors_of_sessions_do_not_repeat_their_sources() {
         assert!(!repeats(error), "{error:?}");
         assert!(!error.to_string().is_empty());
     }
-    // The message has the reason, whether or not the chain is printed.
+    // The message contains the reason, whether or not the chain is printed.
     assert!(errors[2].to_string().contains("/no/such.wasm"));
     let kernel = KernelCreationError::from(KernelError::invalid("too wide"));
     assert!(!repeats(&kernel) && kernel.to_string().contains("too wide"));
 }
 
-/// In the sources: a variant whose message quotes a field must not make that field its source.
+/// Checks the sources: a variant whose message quotes a field must not make that field its source.
 #[test]
-fn no_error_quotes_what_it_gives_as_its_source() {
+fn no_error_message_quotes_its_source() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut folders = vec![folder];
     let (mut n_quoting, mut problems) = (0, Vec::new());

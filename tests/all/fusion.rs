@@ -1,4 +1,4 @@
-//! Nodes that CPU devices fuse: the results equal those of single nodes, and nodes are fused only
+//! Nodes that CPU devices fuse: the results equal those of separate nodes, and nodes are fused only
 //! if no one can observe the difference.
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::sample::cpus;
 use crate::sample::joined;
 use crate::strict_cpu::StrictCpuFactory;
 
-/// `dense` = relu(x w + b), `plain` = x w + b of another product.
+/// `dense` = relu(x w + b), `plain` = x w + b of another matmul.
 fn layers<T: Float + Scalar>() -> Result<Graph, BuildError> {
     let b = GraphBuilder::new("layers");
     let x = b.placeholder::<T>("x", [4, 8])?;
@@ -83,7 +83,7 @@ fn feeds(dtype: DType) -> Vec<(&'static str, Tensor)> {
     ]
 }
 
-/// The devices of tests, which compute node by node.
+/// The test devices, which compute node by node.
 fn one_by_one() -> SessionBuilder {
     let mut factories = FactoryRegistry::empty();
     factories
@@ -92,7 +92,7 @@ fn one_by_one() -> SessionBuilder {
     Session::builder().with_factories(factories)
 }
 
-/// Fetched bytes, and what was computed together.
+/// Returns the fetched bytes, and the fused nodes.
 fn run(
     builder: SessionBuilder,
     graph: Graph,
@@ -119,7 +119,7 @@ fn cpu() -> SessionBuilder {
 }
 
 #[test]
-fn products_biases_and_activations_give_the_same_bits_together() {
+fn fused_matmuls_biases_and_activations_give_the_same_bits() {
     for (dtype, graph) in [
         (
             DType::F32,
@@ -145,7 +145,7 @@ fn products_biases_and_activations_give_the_same_bits_together() {
 }
 
 #[test]
-fn so_do_convolutions() {
+fn fused_convolutions_give_the_same_bits() {
     let feeds = [
         ("x", values(DType::F32, &[2, 9, 9, 3], 1)),
         ("w", values(DType::F32, &[3, 3, 3, 7], 2)),
@@ -159,7 +159,7 @@ fn so_do_convolutions() {
 }
 
 #[test]
-fn what_somebody_else_reads_is_computed_by_itself() {
+fn nodes_with_other_readers_are_not_fused() {
     let graph = || layers::<f32>().unwrap();
     let feeds = feeds(DType::F32);
     for (fetches, together) in [
@@ -175,7 +175,7 @@ fn what_somebody_else_reads_is_computed_by_itself() {
         assert_eq!(found, expected, "{fetches:?}");
         assert_eq!(fused, together, "{fetches:?}");
     }
-    // What is fed is not computed, whatever made it.
+    // A fed tensor is not computed, whatever its producer.
     let mut fed = feeds.clone();
     fed.push(("product:0", values(DType::F32, &[4, 5], 9)));
     let (expected, _) = run(one_by_one(), graph(), &fed, &["dense"], &[]);
@@ -184,7 +184,7 @@ fn what_somebody_else_reads_is_computed_by_itself() {
 }
 
 #[test]
-fn one_graph_is_run_both_ways_by_one_session() {
+fn one_session_runs_a_graph_with_and_without_fusion() {
     let session = cpu().with_graph(layers::<f32>().unwrap()).build().unwrap();
     let feeds = feeds(DType::F32);
     let together = session.run(&feeds, &["dense"]).unwrap();
@@ -201,7 +201,7 @@ fn one_graph_is_run_both_ways_by_one_session() {
 }
 
 #[test]
-fn the_kernel_of_an_app_is_called_and_not_computed_around() {
+fn an_apps_kernel_is_called_and_not_fused() {
     static N_CALLS: AtomicU32 = AtomicU32::new(0);
     struct Own;
     impl Kernel for Own {
@@ -222,7 +222,7 @@ fn the_kernel_of_an_app_is_called_and_not_computed_around() {
 }
 
 #[test]
-fn a_bias_that_does_not_fit_is_refused_with_node_and_shapes() {
+fn a_bias_of_a_wrong_shape_is_rejected_with_node_and_shapes() {
     let b = GraphBuilder::new("unknown");
     let x = b.placeholder::<f32>("x", [4, 8]).unwrap();
     let w = b.placeholder::<f32>("w", [8, 5]).unwrap();

@@ -1,6 +1,6 @@
-//! GPU devices on a driver that emulates GPUs and checks every call: what a session gives them,
-//! they must be given in an order that no schedule of the streams can break. That is evidence of
-//! order, memory and numbers, and none that anything runs on a GPU.
+//! GPU devices on a driver that emulates GPUs and checks every call: the commands of a session must
+//! have an order that no schedule of the streams can break. This is evidence about order, memory
+//! and numbers, but not that anything runs on a GPU.
 
 use std::sync::Arc;
 
@@ -30,14 +30,15 @@ mod trouble;
 
 const PREFIX: &str = "/job:localhost/replica:0/task:0";
 
-/// Emulated GPUs, and the factories of a registry that has them and CPUs.
+/// Emulated GPUs, and the factories of a registry with these and CPUs.
 pub(crate) struct Machine {
     pub(crate) driver: Arc<EmulatedDriver>,
     factories: FactoryRegistry,
 }
 
 impl Machine {
-    /// For tests that need a SYCL device, which executes the kernels of emulated GPUs.
+    /// Creates a machine for tests that need a SYCL device, which executes the kernels of emulated
+    /// GPUs.
     pub(crate) fn new(config: EmulatedConfig) -> Self {
         let driver = Arc::new(EmulatedDriver::new(config).unwrap());
         let mut factories = FactoryRegistry::empty();
@@ -56,7 +57,8 @@ impl Machine {
         self.factories.create_devices(options, PREFIX)
     }
 
-    /// Nothing was done wrong, and when the devices are gone, so is what they took.
+    /// Checks that there was no violation, and that everything is freed once the devices are
+    /// dropped.
     pub(crate) fn check(self) {
         let Self { driver, factories } = self;
         assert_eq!(driver.violations(), [""; 0]);
@@ -74,7 +76,7 @@ pub(crate) fn options(n_cpus: u32) -> DeviceOptions {
     let mut options = DeviceOptions::default()
         .with_intra_op_parallelism_threads(1)
         .with_device_count("CPU", n_cpus);
-    // Otherwise a region is as large as a GPU, which most of these tests are not about.
+    // Otherwise a region is as large as a GPU, which does not matter for most of these tests.
     options.gpu.allow_growth = true;
     options
 }
@@ -94,7 +96,7 @@ fn devices_are_named_and_described_as_tensorflow_does() {
     let mut options = options(1);
     options.system_root = Some(root.path().to_owned());
     let devices = machine.open(&options);
-    // Each reaches the other, also the one that was opened before for its pinned memory.
+    // Each GPU accesses the other, including the one that was opened earlier for its pinned memory.
     assert_eq!(machine.driver.n_calls("enable_peer"), 2);
     let gpus: Vec<_> = devices
         .iter()
@@ -109,7 +111,7 @@ fn devices_are_named_and_described_as_tensorflow_does() {
         attributes.physical_description,
         "device: 1, name: emulated, pci bus id: 0000:02:00.0, compute capability: 9.0"
     );
-    // 1 GiB is a small GPU: 225 MiB are kept in reserve.
+    // 1 GiB is a small GPU: 225 MiB are reserved.
     assert_eq!(attributes.memory_limit_bytes, (1024 - 225) << 20);
     let links = &attributes.locality.links;
     let links = links
@@ -118,7 +120,7 @@ fn devices_are_named_and_described_as_tensorflow_does() {
     let links: Vec<_> = links.collect();
     assert_eq!(links, [(0, "StreamExecutor", 1), (0, "NVLINK", 18)]);
     assert_eq!(devices.type_priority("GPU"), 210);
-    // CPU devices beside GPUs have pinned memory.
+    // With GPUs, CPU devices have pinned memory.
     assert_eq!(devices.type_priority("CPU"), 70);
     drop(devices);
     machine.check();

@@ -1,7 +1,7 @@
-//! Every model that runs, with requests for random devices sprinkled in: TensorFlow's numbers under
-//! every policy, on one, two and four devices that refuse each other's memory.
+//! Runs every model with some requests for random devices: the results equal TensorFlow's numbers
+//! under every policy, on one, two and four devices that reject each other's memory.
 //!
-//! `PLACEWRIGHT_SEED` draws other requests.
+//! `PLACEWRIGHT_SEED` selects other requests.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::strict_cpu::StrictCpuFactory;
 
 const DEVICE_COUNTS: [u32; 3] = [1, 2, 4];
 
-/// Of so many nodes one has a request.
+/// One in this many nodes has a request.
 const EVERY: usize = 3;
 
 #[test]
@@ -51,11 +51,11 @@ fn models_with_random_hard_requests_give_tensorflows_numbers() {
             uncrossed.push(name.as_str());
         }
     }
-    // One op, and feeds go where they are read.
+    // These have one op, and feeds go to the device that reads them.
     assert_eq!(uncrossed, ["tiny_add"], "seed {seed}");
 }
 
-/// Models with numbers of TensorFlow's.
+/// Returns the models for which there are numbers of TensorFlow.
 pub(crate) fn models() -> Vec<String> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder()).unwrap() {
@@ -69,7 +69,7 @@ pub(crate) fn models() -> Vec<String> {
 }
 
 fn folder() -> PathBuf {
-    // A binary that was built elsewhere (`tests/gpu/run`) is told where the repository is now.
+    // A binary built elsewhere (`tests/gpu/run`) reads the current path of the repository.
     let here = std::env::var_os("CARGO_MANIFEST_DIR");
     let here = here
         .as_deref()
@@ -84,7 +84,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// A model without numbers.
+    /// Reads a model without its numbers.
     pub(crate) fn read_graph(name: &str) -> Self {
         Self {
             graph_def: fs::read(folder().join(format!("{name}.skel.pb"))).unwrap(),
@@ -110,7 +110,7 @@ impl Model {
         }
     }
 
-    /// Builds and runs a session of the model with requests; gives the number of transfers.
+    /// Builds and runs a session of the model with requests; returns the number of transfers.
     fn check(
         &self,
         engine: &PolicyEngine,
@@ -187,15 +187,15 @@ pub(crate) fn assert_agree(found: &Tensor, expected: &Tensor, what: &str) {
     let (found, expected): (&[f32], &[f32]) =
         (found.as_slice().unwrap(), expected.as_slice().unwrap());
     for (index, (a, b)) in found.iter().zip(expected).enumerate() {
-        // Sums in another order than TensorFlow's. Some models compute infinities and NaN on
+        // Sums have another order than TensorFlow's. Some models compute infinities and NaN on
         // purpose.
         let is_close = a == b || (a - b).abs() <= 1e-4 || (a.is_nan() && b.is_nan());
         assert!(is_close, "{what}: element {index} is {a}, expected {b}");
     }
 }
 
-/// The same GraphDef with devices for the nodes that get one. A later field of a message overrides
-/// an earlier one, so the device goes to the end of its node.
+/// Returns the same GraphDef with devices for some nodes. A later field of a message overrides an
+/// earlier one, so the device is appended to its node.
 pub(crate) fn with_requests(
     graph_def: &[u8],
     mut request: impl FnMut(&str) -> Option<String>,
@@ -217,12 +217,12 @@ pub(crate) fn with_requests(
     edited
 }
 
-/// `GraphDef.node`, and `NodeDef.device`; both with a length.
+/// Tags of `GraphDef.node` and `NodeDef.device`, both with a length.
 const NODE: u8 = 1 << 3 | 2;
 const DEVICE: u8 = 4 << 3 | 2;
 
-/// Tag, content and what follows. GraphDefs that TensorFlow writes begin their nodes with the name,
-/// and have fields with lengths only on the first two levels.
+/// Returns tag, content and rest. GraphDefs that TensorFlow writes begin their nodes with the name,
+/// and have only fields with lengths on the first two levels.
 fn next_field(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, mut rest) = bytes.split_first()?;
     assert_eq!(tag & 7, 2, "a field with a length");

@@ -79,7 +79,7 @@ impl Helper {
     }
 }
 
-/// Return value of a test.
+/// The return value of a test.
 pub(crate) trait Outcome {
     fn result(self) -> Result<(), String>;
 }
@@ -111,18 +111,19 @@ fn in_thread(name: String, run: Run) -> Result<Completion, Failed> {
 }
 
 thread_local! {
-    /// Panic messages on the thread of a test, since many tests expect panics and pass; `None` on
+    /// Panic messages on the thread of a test, because many tests expect panics and pass; `None` on
     /// other threads.
     static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps the panic messages of test threads for the case that the test fails. Other panics are
+/// Keeps the panic messages of test threads in case the test fails. Other panics are printed at
+/// once.
 /// printed at once.
-fn keep_what_panics_say() {
+fn keep_panic_messages() {
     let print = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         let backtrace = Backtrace::capture();
-        // Nothing holds it while a test runs.
+        // It is not borrowed while a test runs.
         let is_kept = SAID.try_with(|said| match &mut *said.borrow_mut() {
             Some(said) => {
                 said.push_str(&format!("{info}\n"));
@@ -191,14 +192,14 @@ pub(crate) fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     if !arguments.nocapture {
-        keep_what_panics_say();
+        keep_panic_messages();
     }
     trials.sort_by(|a, b| a.name().cmp(b.name()));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 #[test]
-fn what_is_absent_is_ignored_and_what_is_required_fails_with_the_remedy() {
+fn absent_needs_ignore_a_test_or_fail_it_if_required() {
     let absence = |need| (need != Need::Python).then_some("install it");
     let met = |needs: &[Need], required: &str| needs::decide(needs, required, absence);
     assert_eq!(met(&[], "SYCL"), Met::Yes);

@@ -1,5 +1,5 @@
-//! Small files that stand for gigabytes, or for hours of compiling: each is refused by a limit of
-//! its structure, before a compiler sees it.
+//! Small files that expand to gigabytes, or to hours of compilation: a limit on their structure
+//! rejects each of them before it is compiled.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use placewright::policy::PolicyEngine;
 use placewright::policy::PolicyErrorKind;
 use placewright::policy::PolicyLimits;
 
-/// Far more than the walk over a few hundred kilobytes takes, and far less than compiling any of
-/// these did.
+/// Far more than the check of a few hundred kilobytes takes, and far less than the compilation of
+/// any of these took.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// What makes a component look like a policy.
+/// Makes a component look like a policy.
 const EXPORTS: &str = r#" (instance $i)
     (export "placewright:policy/lifecycle@0.1.0" (instance $i))
     (export "placewright:policy/whole-graph@0.1.0" (instance $i))"#;
 
-/// Loads a policy that must be refused as too complex; gives the limit that it met.
+/// Loads a policy that must be rejected as too complex; returns the limit that it exceeds.
 fn refused(text: &str) -> &'static str {
     let body = text.strip_suffix(')').unwrap();
     let bytes = wat::parse_str(format!("{body}{EXPORTS})")).unwrap();
@@ -36,7 +36,7 @@ fn refused(text: &str) -> &'static str {
         panic!("{text}");
     };
     assert!(found > &0 && text.contains(&limit.to_string()), "{text}");
-    // The flag that raises it.
+    // The flag that raises the limit.
     assert!(text.contains(&what.replace('_', "-")), "{text}");
     what
 }
@@ -80,7 +80,7 @@ fn adapters_of_large_types() {
     assert_eq!(refused(&text), "effort");
 }
 
-/// Each copies memory as a whole, which is a call, a check and a trap.
+/// Each copies memory as a whole: a call, a check and a trap.
 #[test]
 fn operators_on_whole_memories() {
     let copies = "(memory.copy (local.get 0) (local.get 0) (local.get 0))".repeat(60_000);
@@ -88,7 +88,7 @@ fn operators_on_whole_memories() {
     assert_eq!(refused(&text), "function_effort");
 }
 
-/// What an instance is given is held against what it imports, each time.
+/// The arguments of an instance are compared with its imports, once per instance.
 #[test]
 fn instances_with_large_imports() {
     let mut text = String::from("(component (type $t (instance");
@@ -109,9 +109,9 @@ fn instances_with_large_imports() {
     assert_eq!(refused(&text), "effort");
 }
 
-/// Types by their numbers: aliases, imports and types within types count as what they name.
+/// Types by index: aliases, imports and nested types count like the type they refer to.
 #[test]
-fn types_are_as_large_as_what_they_name() {
+fn types_are_as_large_as_the_types_they_refer_to() {
     let text = format!(
         r#"(component
             (type $i (instance
@@ -127,7 +127,7 @@ fn types_are_as_large_as_what_they_name() {
         "u64 ".repeat(9_000),
         "(instance (instantiate $c))".repeat(900)
     );
-    // 9,000 fields, some thirty times in all, for each of 900 instances.
+    // 9,000 fields, some thirty times in total, for each of 900 instances.
     assert_eq!(refused(&text), "effort");
 }
 
@@ -138,10 +138,9 @@ fn components_within_components() {
     assert!(["nesting", "parts"].contains(&what), "{what}");
 }
 
-/// A file within a file, so many times; each begins with these bytes, and is a section of the one
-/// outside.
+/// Returns `n` nested files; each begins with these bytes and is a section of the outer one.
 fn nested(n: usize, header: &[u8], section: impl Fn(usize) -> Vec<u8>) -> Vec<u8> {
-    // From the inside out, and from the end to the start.
+    // From the innermost to the outermost, and from the end to the start.
     let mut reversed = Vec::new();
     let prepend = |reversed: &mut Vec<u8>, bytes: &[u8]| reversed.extend(bytes.iter().rev());
     prepend(&mut reversed, header);
@@ -183,7 +182,7 @@ fn a_component_within_20_000() {
     assert_eq!(error.kind.reason(), "too-complex", "{error}");
 }
 
-/// Metadata is a component in a custom section, which may have metadata.
+/// Metadata is a component in a custom section, which may have metadata itself.
 #[test]
 fn metadata_within_metadata() {
     let section = |length: usize| {
@@ -207,13 +206,13 @@ fn components_beside_components() {
     assert_eq!(refused(&text), "parts");
 }
 
-/// So many loops, one in the other, each of which changes all of so many locals.
+/// Returns `n_loops` nested loops, each of which changes all of `n_locals` locals.
 fn nested_loops(n_loops: usize, n_locals: usize) -> Vec<u8> {
     let locals = "i32 ".repeat(n_locals);
     let mut text = format!("(component (core module (func (param i32) (local {locals})");
     for index in 0..n_loops {
         let local = index % n_locals + 1;
-        // Some 25 bytes, as a compiler of C would leave them.
+        // About 25 bytes, as a C compiler would emit them.
         write!(
             text,
             " loop local.get {local} i32.const {index} i32.add local.tee {local} local.get 0 i32.lt_s br_if 0
@@ -236,7 +235,7 @@ fn loops_within_loops() {
         let took = started.elapsed();
         assert!(took < LIMIT, "{n_locals} locals: {took:?}, {error}");
         let is_refused = error.kind.reason() == "too-complex";
-        // What is let through is compiled in seconds, and found to export nothing of what it names.
+        // An accepted file is compiled in seconds, and lacks the required exports.
         let is_no_policy = matches!(*error.kind, PolicyErrorKind::NotAPolicy { .. });
         assert!(is_refused || is_no_policy, "{error}");
         if n_locals >= 500 {
@@ -246,7 +245,7 @@ fn loops_within_loops() {
 }
 
 #[test]
-fn what_ships_is_far_below_the_limits() {
+fn shipped_policies_are_far_below_the_limits() {
     let usual = PolicyLimits::default();
     let (effort, function_effort) = (usual.effort / 10, usual.function_effort / 10);
     let (items, parts) = (usual.items / 10, usual.parts / 10);

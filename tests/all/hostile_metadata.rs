@@ -1,8 +1,8 @@
-//! Metadata of core modules: descriptions of interfaces that a reader would not come to the end of.
+//! Metadata of core modules: descriptions of interfaces that would take a reader forever.
 
 use placewright::policy::{Fault, PolicyEngine, PolicyError, PolicyLimits, ShippedPolicy};
 
-/// `heft`, with sections of metadata that its bindings did not leave there.
+/// Returns `heft` with additional sections of metadata.
 fn with_metadata(sections: &[Vec<u8>]) -> Vec<u8> {
     const CUSTOM_SECTION: u8 = 0;
     let mut bytes = ShippedPolicy::find("heft").unwrap().wasm().to_vec();
@@ -27,8 +27,8 @@ fn leb128(mut number: usize) -> Vec<u8> {
     bytes
 }
 
-/// What bindings leave of a world: a component that exports the type of a component that exports
-/// the world.
+/// Returns the metadata of a world, as bindings emit it: a component that exports the type of a
+/// component that exports the world.
 fn world(name: &str, items: &str) -> Vec<u8> {
     let text = format!(
         r#"(component
@@ -48,7 +48,7 @@ fn defines(id: &str, interface: &str) -> String {
     )
 }
 
-/// An interface whose type `t` is that of another, which is declared before.
+/// An interface whose type `t` is that of another interface, declared before.
 fn uses(id: &str, interface: &str, of: &str) -> String {
     format!(
         r#"(alias export ${of} "t" (type ${id}-t))
@@ -79,7 +79,7 @@ fn worlds_beside_the_contract() {
     load(&[world("a:p/both", &(y + &w))]).unwrap();
 }
 
-/// The reader of one section sorts the packages that its world does not belong to.
+/// The reader of one section sorts the packages that are not part of its world.
 #[test]
 fn packages_that_need_each_other() {
     let items = [
@@ -99,8 +99,7 @@ fn packages_that_need_the_package_of_the_world() {
     refused(&[world("m:m/w", &items)], "in a cycle");
 }
 
-/// Neither section has a cycle, but all sections are merged, versions too where they are
-/// compatible.
+/// Neither section has a cycle, but all sections are merged, including compatible versions.
 #[test]
 fn packages_that_need_each_other_over_sections() {
     for version in ["", "@1.0.1"] {
@@ -113,7 +112,7 @@ fn packages_that_need_each_other_over_sections() {
     }
 }
 
-/// A type that two interfaces have without an alias belongs to the first, for the reader.
+/// If two interfaces have the same type without an alias, the reader assigns it to the first.
 #[test]
 fn packages_that_share_a_type() {
     let shared = r#"(type $r (record (field "v" u32)))
@@ -121,7 +120,7 @@ fn packages_that_share_a_type() {
         (type $k (instance (alias outer 1 $r (type)) (export "u" (type (eq 0)))))"#;
     let items = r#"(import "a:p/x" (instance (type $i))) (import "b:p/y" (instance (type $i)))
         (import "b:p/z" (instance (type $k))) (import "a:p/w" (instance (type $k)))"#;
-    // Whatever comes of it, it comes to an end.
+    // Whatever the result, it terminates.
     let _ = load(&[world("m:m/w", &format!("{shared}{items}"))]);
     let error = load(&[world("b:p/w", &format!("{shared}{items}"))]);
     assert!(error.unwrap_err().to_string().contains("in a cycle"));
@@ -146,7 +145,7 @@ fn many_sections() {
     refused(&sections, "more than 64 sections");
 }
 
-/// Each type has the one before in it, twice.
+/// Each type contains the previous one twice.
 #[test]
 fn types_that_double() {
     let mut types = "(type $t0 (tuple u32 u32))".to_owned();
@@ -162,7 +161,7 @@ fn types_that_double() {
     assert_eq!(error.fault(), Fault::Guest, "{error}");
 }
 
-/// Sections count together: one alone is within the limits.
+/// Sections count together: a single one is within the limits.
 #[test]
 fn sections_that_are_too_many_together() {
     let parts = PolicyLimits::default().parts / 40;
@@ -174,7 +173,7 @@ fn sections_that_are_too_many_together() {
     assert_eq!(error.kind.reason(), "too-complex", "{error}");
 }
 
-/// The form of metadata before 2023, in which a component does not begin with its first byte.
+/// The form of metadata before 2023, in which a component does not begin at the first byte.
 #[test]
 fn metadata_of_another_form() {
     let component = wat::parse_str("(component)").unwrap();
@@ -182,7 +181,7 @@ fn metadata_of_another_form() {
     refused(&[section], "`component-type` is not a component");
 }
 
-/// The encoder sorts packages by what they need, without a look whether it has been there.
+/// The encoder sorts packages by their dependencies, without checking for cycles.
 #[test]
 fn a_contract_that_needs_itself() {
     let heft = ShippedPolicy::find("heft").unwrap();
@@ -193,11 +192,11 @@ fn a_contract_that_needs_itself() {
         if !heft.wasm()[at..].starts_with(name) {
             continue;
         }
-        // Another package, whose interface needs the contract's types, and which the world of the
-        // contract needs.
+        // Another package, whose interface uses the contract's types, and on which the contract's
+        // world depends.
         let mut bytes = heft.wasm().to_vec();
         bytes[at + 5] = b'7';
-        // Where the name is a remark, nothing comes of it.
+        // If the name is only a comment, the file loads.
         if let Err(error) = engine.load("hostile", &bytes, &[]) {
             assert_eq!(error.fault(), Fault::Guest, "{error}");
             n_cycles += usize::from(error.to_string().contains("in a cycle"));

@@ -15,8 +15,8 @@ use placewright::tensor::PartialShape;
 use placewright::tensor::Tensor;
 use serde_json::Value;
 
-/// Outputs whose shapes are not completely known before a run (model, output, what is known),
-/// because they depend on fed values, or come from a loop or a function.
+/// Outputs whose shapes are not completely known before a run (model, output, known shape), because
+/// they depend on feeds, or come from a loop or a function.
 const NOT_KNOWN: [(&str, &str, &str); 8] = [
     ("cf_dynrnn_v1", "h:0", "<unknown>"),
     ("cf_dynrnn_v1", "ys:0", "[?,2,32]"),
@@ -114,7 +114,7 @@ fn a_skeleton_expands_to_the_bits_of_the_graph_that_it_was_made_from() {
 }
 
 #[test]
-fn a_file_that_ends_early_is_an_error_or_a_graph() {
+fn a_truncated_file_is_an_error_or_a_graph() {
     let ops = OpRegistry::default();
     for file in ["tiny_broadcast.pb", "lenet.skel.pb"] {
         let bytes = read(file);
@@ -183,7 +183,7 @@ fn flipped_bytes_give_an_error_or_a_graph() {
 }
 
 #[test]
-fn limits_are_kept() {
+fn limits_are_enforced() {
     let ops = OpRegistry::default();
     let bytes = read("tiny_broadcast.pb");
     let small = ImportOptions::default().with_size_bytes_max(100);
@@ -269,7 +269,7 @@ fn info(name: &str) -> Value {
     serde_json::from_slice(&read(&format!("{name}.json"))).unwrap()
 }
 
-/// Imports the skeleton of a model, with the input shapes that were fed.
+/// Imports the skeleton of a model with the shapes of its feeds.
 fn import(name: &str, ops: &OpRegistry) -> Graph {
     let mut options = ImportOptions::default().with_name(name);
     for (input, described) in info(name)["inputs"].as_object().unwrap() {

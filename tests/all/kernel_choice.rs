@@ -1,5 +1,5 @@
-//! Which kernel a node gets, and what a user reads who registered ops, kernels or nodes that do not
-//! go together. Compiles and passes without default features.
+//! Which kernel a node gets, and the errors for ops, kernels or nodes that do not match. Compiles
+//! and passes without default features.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use crate::sample::cpus;
 
 const TASK: &str = "/job:localhost/replica:0/task:0";
 
-/// Gives the same number, whatever it is fed.
+/// Returns the same number, whatever its input.
 struct Number(f32);
 
 impl Kernel for Number {
@@ -50,7 +50,7 @@ fn number(op: &str, device_type: &str, number: f32) -> KernelDef {
     KernelDef::new(op, device_type).with_factory(move |_| Ok(Box::new(Number(number))))
 }
 
-/// `y = op(x)`, both one float; nothing of it is checked.
+/// `y = op(x)`, both of one float; unchecked.
 fn graph(op: &str, attrs: &[(&str, AttrValue)]) -> Graph {
     let mut assembler = GraphAssembler::new("kernel choice");
     let output = Output {
@@ -111,7 +111,7 @@ fn run(session: SessionBuilder) -> Result<f32, Box<Error>> {
     Ok(fetched[0].as_slice::<f32>().unwrap()[0])
 }
 
-/// The category and the text of what a session with these kernels ends in.
+/// Returns the category and the message of the error of a session with these kernels.
 fn refusal(
     op: &str,
     attrs: &[(&str, AttrValue)],
@@ -147,7 +147,7 @@ fn label_constraints_priority_and_default_choose_the_kernel() {
 }
 
 #[test]
-fn kernels_of_an_op_that_nobody_defined_are_good() {
+fn kernels_of_an_undefined_op_are_accepted() {
     assert_eq!(
         run(session("Own", &[], [number("Own", "CPU", 7.0)])).unwrap(),
         7.0
@@ -155,7 +155,7 @@ fn kernels_of_an_op_that_nobody_defined_are_good() {
 }
 
 #[test]
-fn an_op_that_nobody_defined_and_nobody_has_a_kernel_for_is_placed_but_does_not_run() {
+fn an_undefined_op_without_a_kernel_is_placed_but_does_not_run() {
     let built = session("Elsewhere", &[], []).build().unwrap();
     let y = built.graph().find_node("y").unwrap();
     assert_eq!(built.placement().device(y).index(), 0);
@@ -171,7 +171,7 @@ fn an_op_that_nobody_defined_and_nobody_has_a_kernel_for_is_placed_but_does_not_
 }
 
 #[test]
-fn a_defined_op_without_a_kernel_that_takes_it_is_refused_when_it_is_placed() {
+fn a_defined_op_without_a_matching_kernel_is_rejected_by_placement() {
     let float = [("T", DType::F32.into())];
     let kernels = [
         number("Blur", "CPU", 1.0).with_types("T", &[DType::F64]),
@@ -184,7 +184,7 @@ fn a_defined_op_without_a_kernel_that_takes_it_is_refused_when_it_is_placed() {
         "node `y`: no kernel for op `Blur` (float -> float) on device types [CPU] takes the node's attributes (kernels were \
          found, but attributes did not match); registered:\n  device='CPU'; T in [DT_DOUBLE]\n  device='GPU'; label='fast'"
     );
-    // What is wrong with the node itself says more, and comes first.
+    // An error in the node itself is more specific, and comes first.
     let (code, text) = refusal("Blur", &[], []);
     assert_eq!(code, StatusCode::InvalidArgument);
     assert_eq!(
@@ -194,7 +194,7 @@ fn a_defined_op_without_a_kernel_that_takes_it_is_refused_when_it_is_placed() {
 }
 
 #[test]
-fn a_node_that_was_placed_without_asking_kernels_learns_what_there_is_when_it_runs() {
+fn a_node_placed_regardless_of_kernels_reports_the_registered_ones_when_it_runs() {
     let graph = Arc::new(graph("Blur", &[("T", DType::F32.into())]));
     let devices = default_factories().create_devices(&cpus(1), TASK);
     let candidates = CandidatesBuilder::new(&graph, &Arc::new(devices.unwrap()));
@@ -216,7 +216,7 @@ fn a_node_that_was_placed_without_asking_kernels_learns_what_there_is_when_it_ru
 }
 
 #[test]
-fn kernels_of_one_priority_are_refused_with_both() {
+fn kernels_of_equal_priority_are_rejected_with_both_named() {
     let float = [("T", DType::F32.into())];
     let constrained = || number("Blur", "CPU", 1.0).with_types("T", &[DType::F32]);
     let (code, text) = refusal("Blur", &float, [constrained(), number("Blur", "CPU", 2.0)]);
@@ -226,7 +226,7 @@ fn kernels_of_one_priority_are_refused_with_both() {
         "node `y`: multiple kernels of priority 0 match op `Blur` on device type CPU: device='CPU'; T in [DT_FLOAT] and \
          device='CPU'; give one another priority"
     );
-    // DEFAULT kernels may not overlap whatever their priority.
+    // DEFAULT kernels may not overlap, whatever their priority.
     let default = |priority| number("Blur", "DEFAULT", 1.0).with_priority(priority);
     let (code, text) = refusal("Blur", &float, [default(1), default(2)]);
     assert_eq!(code, StatusCode::InvalidArgument);
@@ -237,7 +237,7 @@ fn kernels_of_one_priority_are_refused_with_both() {
 }
 
 #[test]
-fn a_wrong_registration_is_refused_with_node_and_argument() {
+fn an_invalid_registration_is_rejected_with_node_and_argument() {
     let float = [("T", DType::F32.into())];
     let kernel = || number("Blur", "CPU", 1.0);
     let rows = [
@@ -263,13 +263,13 @@ fn a_wrong_registration_is_refused_with_node_and_argument() {
         assert!(text.starts_with("node `y`"), "{text}");
         assert!(text.contains("`Blur`") && text.contains(fragment), "{text}");
     }
-    // A constraint on something that is no type.
+    // A constraint on an attribute that is not a type.
     let attrs = [float[0].clone(), ("radius", AttrValue::Int(1))];
     let constrained = kernel().with_types("radius", &[DType::F32]);
     let (code, text) = refusal("Blur", &attrs, [constrained]);
     assert_eq!(code, StatusCode::InvalidArgument);
     assert!(text.contains("`radius`, which the node has as something other than a type"));
-    // Host-memory arguments that the op has are good, inputs and outputs.
+    // Host-memory arguments that the op has are accepted, inputs and outputs.
     let good = kernel()
         .with_host_memory("image")
         .with_host_memory("blurred");
@@ -277,10 +277,10 @@ fn a_wrong_registration_is_refused_with_node_and_argument() {
 }
 
 #[test]
-fn a_node_is_held_to_its_op_before_its_kernel_is_made() {
+fn a_node_is_checked_against_its_op_before_its_kernel_is_created() {
     let kernel = || {
         KernelDef::new("Blur", "CPU").with_factory(|node| {
-            // Defaults of the op are there by now.
+            // The op's defaults have been filled in.
             let radius = node.attrs.int("radius");
             let radius = radius.ok_or_else(|| KernelError::invalid("no radius"))?;
             Ok(Box::new(Number(radius as f32)))
@@ -322,7 +322,7 @@ fn a_node_is_held_to_its_op_before_its_kernel_is_made() {
 }
 
 #[test]
-fn a_kernel_that_cannot_be_made_says_so_with_its_category() {
+fn a_kernel_that_cannot_be_created_is_an_error_with_its_category() {
     let fails = KernelDef::new("Own", "CPU")
         .with_factory(|_| Err(KernelError::Unimplemented("blurring".to_owned())));
     let (code, text) = refusal("Own", &[], [fails]);
@@ -340,10 +340,10 @@ fn a_kernel_that_cannot_be_made_says_so_with_its_category() {
     assert!(text.contains("registered for placement only"));
 }
 
-/// A registration that contradicts its op would show only once a graph has such a node.
+/// A registration that contradicts its op would only be found once a graph has such a node.
 #[cfg(feature = "kernels")]
 #[test]
-fn kernels_that_ship_constrain_and_name_what_their_ops_have() {
+fn shipped_kernels_match_their_ops() {
     let (ops, kernels) = (OpRegistry::default(), default_factories().kernels());
     let mut n_checked = 0;
     for op in kernels.ops() {

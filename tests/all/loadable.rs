@@ -10,7 +10,6 @@ use placewright::candidates::PlacementOptions;
 use placewright::candidates::Proposal;
 use placewright::device::AllocatorAttributes;
 use placewright::device::DeviceOptions;
-use placewright::graph::TensorId;
 use placewright::names::DeviceId;
 use placewright::placement::Evaluator;
 use placewright::policy::PolicyEngine;
@@ -79,15 +78,6 @@ fn run(session: &Session, model: &Model) -> Result<Vec<Tensor>, Box<Error>> {
     Ok(session.run(&feeds, &fetches)?)
 }
 
-/// Whether some tensor of a run has a size that the graph does not say.
-fn has_unknown_sizes(session: &Session) -> bool {
-    let graph = session.graph();
-    let shapes = graph.nodes().flat_map(|node| graph.output_range(node));
-    let mut shapes =
-        shapes.map(|tensor| graph.tensor_shape(TensorId(u32::try_from(tensor).unwrap())));
-    shapes.any(|shape| shape.to_shape().is_none())
-}
-
 /// Whether a policy was refused for memory, and for nothing else.
 fn lacks_memory(error: &Error) -> bool {
     error.to_string().contains("breaks rule `memory`")
@@ -98,7 +88,7 @@ fn what_is_placed_can_be_loaded_and_run() {
     let seed = seed();
     let mut random = Random::new(seed);
     let engine = engine();
-    let (mut n_placed, mut n_refused, mut n_unknown) = (0, 0, 0);
+    let (mut n_placed, mut n_refused) = (0, 0);
     for name in models() {
         let model = Model::read(&name);
         let needed = needed_bytes(&model, &engine);
@@ -125,12 +115,10 @@ fn what_is_placed_can_be_loaded_and_run() {
                             for _ in 0..2 {
                                 let found = match run(&session, &model) {
                                     Ok(found) => found,
-                                    // What nobody knows before the run is not counted.
-                                    Err(error)
-                                        if matches!(*error, Error::Execute(_))
-                                            && has_unknown_sizes(&session) =>
-                                    {
-                                        n_unknown += 1;
+                                    // Memory plans cannot count tensors of unknown size.
+                                    Err(error) if name == "tiny_unknown_shape" => {
+                                        let text = error.to_string();
+                                        assert!(text.contains("out of memory"), "{what}: {text}");
                                         break;
                                     }
                                     Err(error) => panic!("{what}: {error}"),
@@ -148,7 +136,6 @@ fn what_is_placed_can_be_loaded_and_run() {
         }
     }
     assert!(n_placed > 50 && n_refused > 50, "{n_placed}, {n_refused}");
-    assert!(n_unknown < 20, "{n_unknown}");
 }
 
 #[test]

@@ -19,14 +19,14 @@ use placewright::tensor::Tensor;
 /// takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What one attribute is.
+/// The value of one attribute.
 enum Attr {
     Int(i64),
     Ints([i64; 4]),
     Text(&'static str),
 }
 
-/// A session of one node that reads zeroes of these shapes, and what it is fed.
+/// Returns a session of one node that reads zeroes of these shapes, and its feeds.
 fn session<T: Scalar + Element>(
     op: &str,
     shapes: &[Shape],
@@ -77,7 +77,7 @@ fn run(
     (outcome, started.elapsed())
 }
 
-/// A run that is cancelled from another thread, and one that takes too long, both end.
+/// Checks that a run cancelled from another thread ends, and so does one with a deadline.
 fn ends(what: &(Session, Vec<(String, Tensor)>), name: &str) {
     let token = CancelToken::new();
     let options = RunOptions::default().with_cancel(token.clone());
@@ -147,7 +147,7 @@ fn products_end() {
     );
 }
 
-/// Each channel has all others for neighbours.
+/// Each channel has all others as neighbours.
 #[test]
 fn responses_end() {
     let shapes = [Shape::from([1, 1, 1, 1_000_000])];

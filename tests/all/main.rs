@@ -81,7 +81,7 @@ mod versions;
 #[cfg(feature = "cli")]
 mod workers;
 
-// Names that included sources of the host expect in their crate.
+// Included sources of the host expect these names in their crate.
 #[cfg(feature = "cuda")]
 use placewright::device;
 

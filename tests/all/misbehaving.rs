@@ -1,8 +1,8 @@
-//! Policies that misbehave: each ends in its own typed error, within its time, and the host goes
-//! on.
+//! Policies that misbehave: each ends with its own typed error, within its time, and the host
+//! continues.
 //!
-//! A fixture that breaks a limit behaves where the limit is raised, or the amount lowered: its
-//! second row says so.
+//! A fixture that exceeds a limit behaves if the limit is raised, or the amount lowered: its second
+//! row checks this.
 
 use std::sync::mpsc;
 use std::thread;
@@ -17,12 +17,12 @@ use placewright::store::CacheFolder;
 
 use crate::sample;
 
-/// After this a test fails rather than hangs. Nothing here is slow; the rest is patience with a
-/// busy machine.
+/// If this passes, a test fails rather than hangs. Nothing here is slow; the rest is patience with
+/// a busy machine.
 const WATCHDOG: Duration = Duration::from_secs(30);
 
-/// One test per row: its name, the fixture, its configuration, what is changed of the limits, and
-/// what to expect.
+/// One test per row: its name, the fixture, its configuration, changed limits, and the expected
+/// result.
 macro_rules! misbehaving {
     ($($test:ident: $fixture:literal, {$($key:literal: $value:literal),*}, |$limits:ident| $changed:expr => ($pattern:pat $(if $guard:expr)?);)*) => {
         $(#[test]
@@ -50,7 +50,9 @@ misbehaving! {
     a_spinning_policy_is_stopped_at_its_deadline: "spins", {}, |limits| limits.with_place_deadline(SHORT)
         => (Err(K::Deadline { call: "place", .. }));
     a_spinning_policy_is_stopped_when_its_fuel_is_used_up: "spins", {}, |limits| limits.with_fuel(Some(10_000_000))
-        => (Err(K::OutOfFuel { call: "place", fuel: 10_000_000 }));
+        => (Err(K::OutOfFuel { call: "place", fuel: 10_000_000, in_host_calls: false }));
+    evaluations_use_up_the_fuel_of_host_calls: "reads-budget", {"evaluations-before-offer": "1000000"}, |limits| limits.with_fuel(Some(10_000_000))
+        => (Err(K::OutOfFuel { call: "place", in_host_calls: true, .. }));
     a_long_loop_ends_with_enough_fuel: "spins", {"rounds": "1000000"}, |limits| limits.with_fuel(Some(1_000_000_000))
         => (Ok(answer) if answer.cut_off.is_none());
     a_long_loop_runs_out_of_little_fuel: "spins", {"rounds": "1000000"}, |limits| limits.with_fuel(Some(100_000))
@@ -94,7 +96,7 @@ misbehaving! {
         => (Err(K::MemoryLimit { limit_bytes: 0x400_0000, requested_bytes }) if *requested_bytes > 64 << 20);
     a_hoard_meets_a_limit_below_it: "hoards-memory", {"bytes": "33554432"}, |limits| limits.with_memory_bytes(16 << 20)
         => (Err(K::MemoryLimit { .. }));
-    // It keeps what it has, and is asked twice.
+    // It keeps its memory, and is called twice.
     a_hoard_fits_below_a_raised_limit: "hoards-memory", {"bytes": "33554432"}, |limits| limits.with_memory_bytes(128 << 20)
         => (Ok(answer) if answer.peak_memory_bytes > Some(32 << 20));
 
@@ -138,7 +140,7 @@ misbehaving! {
         => (Ok(answer) if answer.proposal.explanations.len() == 10 && answer.dropped.explanations == 0);
     an_explanation_costs_its_bytes_for_each_node: "explains-too-much", {"explanations": "10", "times": "3"}, |limits| limits.with_explanation_bytes(10_000)
         => (Ok(answer) if answer.proposal.explanations.len() == 3 && answer.dropped.explanations == 7);
-    // Shown, it would be three gigabytes.
+    // If shown, it would be three gigabytes.
     an_explanation_of_one_node_a_million_times_is_dropped: "explains-too-much", {"explanations": "1", "times": "3000000"}, |limits| limits
         => (Ok(answer) if answer.proposal.explanations.is_empty() && answer.dropped.explanations == 1);
     more_settings_than_their_number_are_refused: "explains-too-much", {}, |limits| limits.with_settings(2)
@@ -181,9 +183,11 @@ misbehaving! {
         => (Err(K::NoOffer));
     declining_is_told_apart_from_failing: "declines", {"reason": "no GPUs"}, |limits| limits
         => (Err(K::Declined(reason)) if reason == "no GPUs");
+    a_reason_counts_more_than_an_earlier_refused_offer: "fails", {"reason": "no plan", "offers-illegal": "true"}, |limits| limits
+        => (Err(K::Failed(reason)) if reason == "no plan");
     failing_says_why: "fails", {"reason": "no plan"}, |limits| limits
         => (Err(K::Failed(reason)) if reason == "no plan");
-    // That they do differ has a test of its own.
+    // Another test checks that they do differ.
     different_plans_each_time_are_still_checked: "nondeterministic", {}, |limits| limits
         => (Ok(_) | Err(K::InvalidProposal { .. }));
 
@@ -216,7 +220,7 @@ fn every_fixture_has_a_row() {
     }
 }
 
-/// Limits that wasmtime counts itself, met by a policy that behaves.
+/// Limits that wasmtime counts itself, exceeded by a policy that behaves.
 #[test]
 fn counts_of_instances_tables_memories_and_handles_are_limited() {
     type Change = fn(PolicyLimits) -> PolicyLimits;
@@ -279,8 +283,8 @@ fn counts_of_instances_tables_memories_and_handles_are_limited() {
     }
 }
 
-/// The test of an instance that keeps state: the host promises that plans are checked, not that
-/// they are equal.
+/// Tests an instance that keeps state: the host promises that plans are checked, not that they are
+/// equal.
 #[test]
 fn an_instance_keeps_its_state_between_calls() {
     let engine = engine(limits());
@@ -294,7 +298,7 @@ fn an_instance_keeps_its_state_between_calls() {
 }
 
 #[test]
-fn what_a_policy_says_at_its_start_is_not_said_of_its_first_placement() {
+fn messages_of_a_policys_start_do_not_belong_to_its_first_placement() {
     let engine = engine(limits());
     let config = [("messages", "1"), ("at-start", "2")];
     let config = config.map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -306,7 +310,8 @@ fn what_a_policy_says_at_its_start_is_not_said_of_its_first_placement() {
     assert_eq!(answer.messages.kept.len(), 1);
 }
 
-/// The stack of the thread that asks does not bound the guest's, or a guest could end the process.
+/// The stack of the calling thread does not bound the guest's; otherwise a guest could end the
+/// process.
 #[test]
 fn recursion_on_a_small_thread_meets_its_own_limit() {
     let engine = engine(limits());
@@ -330,7 +335,7 @@ fn recursion_on_a_small_thread_meets_its_own_limit() {
     );
 }
 
-/// One pick, and a batch of two, of the fixture that errs online.
+/// Makes one pick, and a batch of two, with the fixture that misbehaves online.
 fn pick(
     limits: PolicyLimits,
     config: &[(&str, &str)],
@@ -391,7 +396,7 @@ fn a_spinning_pick_is_stopped_at_its_deadline() {
 }
 
 #[test]
-fn the_first_answer_that_is_none_ends_the_run() {
+fn the_first_invalid_answer_ends_the_run() {
     let (one, batch) = pick(limits(), &[("how", "foreign")]);
     for error in [one.unwrap_err(), batch.unwrap_err()] {
         assert!(matches!(*error.kind, K::InvalidAnswer { .. }), "{error}");
@@ -412,11 +417,11 @@ fn limits() -> PolicyLimits {
     PolicyLimits::default().with_place_deadline(Duration::from_secs(20))
 }
 
-/// Used up by guests that do not end.
+/// Used up by guests that do not terminate.
 const SHORT: Duration = Duration::from_millis(100);
 
 fn engine(limits: PolicyLimits) -> PolicyEngine {
-    // Compiled guests are kept between runs; without the folder the tests are only slower.
+    // Compiled guests are cached between runs; without the folder the tests are only slower.
     let cache = CacheFolder::open(concat!(env!("CARGO_TARGET_TMPDIR"), "/policies")).ok();
     PolicyEngine::with_cache(limits, cache).unwrap()
 }
@@ -450,7 +455,7 @@ fn check_row(
         match loaded {
             Err(error) => expect(fixture, Err(error), is_expected),
             Ok(mut policy) => {
-                // A second time, because a fault must not leave the policy in a state of its own.
+                // Twice, because a fault must not change the policy's state.
                 for _ in 0..2 {
                     let answer = policy.place(&candidates, &options);
                     if let Ok(answer) = &answer {
@@ -460,7 +465,7 @@ fn check_row(
                 }
             }
         }
-        // The same engine, but limits that a policy that behaves stays within.
+        // The same engine, if its limits suffice for a policy that behaves.
         if limits.stack_bytes >= 256 << 10 && limits.fuel.is_none_or(|fuel| fuel > 1_000_000) {
             priority(&engine).unwrap();
         }
@@ -484,7 +489,7 @@ fn under_watchdog(body: impl FnOnce() + Send + 'static) {
     let (done, is_done) = mpsc::channel();
     let thread = thread::spawn(move || {
         body();
-        // Nobody listens once the watchdog has barked.
+        // Nobody receives it after the watchdog has expired.
         let _ = done.send(());
     });
     match is_done.recv_timeout(WATCHDOG) {

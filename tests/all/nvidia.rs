@@ -1,7 +1,7 @@
-//! NVIDIA's libraries as far as they need no GPU: what the compiler makes of programs, and what
-//! cuBLASLt and cuDNN say of descriptions.
+//! NVIDIA's libraries as far as they need no GPU: the compiler's results, and the checks of
+//! descriptors by cuBLASLt and cuDNN.
 //!
-//! Includes the host's sources that call them, which are private there.
+//! Includes the host's sources that call them, which are private in the host.
 
 #![allow(dead_code, reason = "tests use a part of what this includes")]
 #![allow(unreachable_pub, reason = "the same sources are public in the host")]
@@ -30,13 +30,13 @@ use compile::compile;
 
 #[test]
 #[needs(CublasLt)]
-fn cublaslt_takes_descriptions() {
+fn cublaslt_accepts_descriptors() {
     cublaslt::check_descriptions();
 }
 
 #[test]
 #[needs(Cudnn)]
-fn cudnn_takes_descriptions() {
+fn cudnn_accepts_descriptors() {
     cudnn::check_descriptions();
 }
 
@@ -54,7 +54,7 @@ fn a_program_becomes_a_cubin() {
 
 #[test]
 #[needs(Nvrtc)]
-fn for_newer_gpus_a_program_becomes_ptx_that_ends() {
+fn for_newer_gpus_a_program_becomes_terminated_ptx() {
     let known = nvrtc::architectures();
     assert!(known.contains(&90), "{known:?}");
     let future = ComputeCapability {
@@ -74,7 +74,7 @@ fn for_newer_gpus_a_program_becomes_ptx_that_ends() {
 
 #[test]
 #[needs(Nvrtc)]
-fn what_does_not_compile_is_said_with_its_line() {
+fn compile_errors_have_a_line() {
     let source = ProgramSource::of_source("wrong.c", "\n\nwrong").with("N", "1");
     let error = compile(&source, "sm_90a").unwrap_err().to_string();
     for part in ["wrong.c (N=1)", "sm_90a", "(3): error"] {

@@ -70,7 +70,7 @@ impl Meter {
         format!("{}{{{}}}", key.name(), labels.join(","))
     }
 
-    /// All counters that are not zero, without the common prefix.
+    /// Returns all counters that are not zero, without the common prefix.
     fn counted(&self) -> BTreeMap<String, u64> {
         let counters = self.counters.lock().unwrap();
         let read = counters.iter().map(|(key, count)| {
@@ -125,7 +125,7 @@ impl Visit for Received {
     }
 }
 
-/// Keeps all spans and events that it wants.
+/// Keeps all spans and events that match.
 #[derive(Clone)]
 struct Listener {
     notes: Arc<Mutex<Notes>>,
@@ -156,11 +156,11 @@ impl Listener {
         Self { notes, wants }
     }
 
-    /// Listens while `work` is done.
+    /// Listens while `work` runs.
     fn listen<T>(&self, work: impl FnOnce() -> T) -> T {
-        // While a single subscriber lives, `tracing` asks the thread that first meets an event
-        // whether anybody wants it, and keeps the answer: another test's thread would
-        // answer for this one. So there is always a second subscriber.
+        // If there is only one subscriber, `tracing` asks the thread that first reaches an event
+        // whether it is enabled, and caches the answer: another test's thread would answer for this
+        // one. So there is always a second subscriber.
         static SILENT: Once = Once::new();
         SILENT.call_once(|| {
             tracing::subscriber::set_global_default(Self::new(|_| false))
@@ -230,7 +230,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A session of a model on CPU devices, all by one thread.
+/// A session of a model on CPU devices, on a single thread.
 fn session(file: &str, n_cpus: u32) -> SessionBuilder {
     let mut factories = FactoryRegistry::empty();
     let cpu = Arc::new(StrictCpuFactory);
@@ -285,7 +285,7 @@ fn a_known_session_counts_its_runs_ops_bytes_and_calls() {
     let expected = [
         ("bytes_total{kind=feed}", 3 * 2 * 12),
         ("bytes_total{kind=fetch}", 3 * 12),
-        // The addition; what is fed does not run.
+        // The addition; feeds are not executed.
         ("ops_total{}", 3),
         ("plan_cache_hits_total{}", 5),
         ("plan_cache_misses_total{}", 1),
@@ -309,7 +309,7 @@ fn a_known_session_counts_its_runs_ops_bytes_and_calls() {
 }
 
 #[test]
-fn transferred_bytes_are_those_that_moved() {
+fn transferred_bytes_are_those_of_the_trace() {
     let (meter, recorder) = (Meter::default(), Recorder::on());
     metrics::with_local_recorder(&meter, || {
         let session = session("lenet.pb", 2)
@@ -373,12 +373,12 @@ fn transfers_have_the_keys_of_the_plan_in_the_trace() {
         })
         .collect();
     assert_eq!(planned.len(), plan.transfers().len());
-    // Constants are moved before any run.
+    // Constants are transferred before any run.
     assert!(!recorded.is_empty() && recorded.is_subset(&planned));
 }
 
 #[test]
-fn a_policy_that_misbehaves_is_counted_by_what_it_did() {
+fn misbehaving_policies_are_counted_by_kind() {
     let count = |name: &str| {
         let meter = Meter::default();
         metrics::with_local_recorder(&meter, || {
@@ -413,7 +413,7 @@ fn a_policy_that_misbehaves_is_counted_by_what_it_did() {
 }
 
 #[test]
-fn mistakes_of_the_user_are_not_refusals() {
+fn user_errors_are_not_counted_as_refusals() {
     let meter = Meter::default();
     metrics::with_local_recorder(&meter, || {
         let request = shipped("heft").with_setting("no-such-key", "1");
@@ -463,7 +463,7 @@ fn a_session_and_its_runs_are_spans() {
             "build/place/ask/load",
             "build/place/ask/call",
             "build/place/ask/check",
-            "cut",
+            "partition",
             "prepare",
             "run",
             "run/compile",
@@ -524,7 +524,7 @@ fn kernels_on_worker_threads_are_spans_of_the_caller() {
 }
 
 #[test]
-fn kernels_are_silent_unless_their_target_is_wanted() {
+fn kernels_are_silent_unless_their_target_is_enabled() {
     let listener = Listener::new(|metadata| metadata.target() != targets::KERNEL);
     listener.listen(|| {
         let session = session("tiny_add.pb", 1).build().unwrap();
@@ -540,7 +540,7 @@ fn kernels_are_silent_unless_their_target_is_wanted() {
 }
 
 #[test]
-fn what_goes_wrong_is_a_warning_where_it_does() {
+fn problems_are_warnings_in_their_span() {
     let listener = Listener::new(|_| true);
     listener.listen(|| {
         let session = session("tiny_add.pb", 1)
@@ -589,7 +589,7 @@ fn what_goes_wrong_is_a_warning_where_it_does() {
 }
 
 #[test]
-fn a_policy_that_is_stopped_is_a_warning_and_counts_as_cut_off() {
+fn a_stopped_policy_is_a_warning_and_counts_as_cut_off() {
     let (meter, listener) = (Meter::default(), Listener::new(|_| true));
     metrics::with_local_recorder(&meter, || {
         listener.listen(|| {

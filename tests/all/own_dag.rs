@@ -1,5 +1,5 @@
-//! The examples of services that execute elsewhere: a graph placed at once, and one placed task by
-//! task. Compiles and passes without default features.
+//! The examples of services that execute elsewhere: one graph placed as a whole, and one placed
+//! task by task. Compiles and passes without default features.
 
 #[path = "../../host/examples/own_dag.rs"]
 mod example;
@@ -12,7 +12,7 @@ fn a_service_places_its_own_graph_on_its_own_devices() {
     assert_eq!(outcome.devices.len(), 16);
     let n_tasks: u64 = outcome.devices.iter().map(|row| row.n_tasks).sum();
     assert_eq!(n_tasks, 5_000);
-    // Training takes an accelerator, and there are more transforms than those alone can do.
+    // Training needs an accelerator, and there are more transforms than accelerators alone can do.
     let n_used = outcome.devices.iter().filter(|row| row.n_tasks > 0).count();
     assert!(n_used > 4, "{n_used} devices have tasks");
     for row in &outcome.devices {
@@ -33,7 +33,7 @@ fn an_event_loop_places_tasks_as_they_become_ready_and_survives_a_lost_device() 
     let outcome = online::run().unwrap();
     assert_eq!(outcome.n_tasks.iter().sum::<usize>(), 200);
     assert!(outcome.n_tasks.iter().all(|&n_tasks| n_tasks > 0));
-    // It was lost amid its work, and got none afterwards.
+    // It was lost during its work, and received none afterwards.
     assert!(outcome.n_restarted > 0);
     assert!(outcome.n_overruled > 0);
     assert_eq!(outcome.n_started_on_lost, 0);

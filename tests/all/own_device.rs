@@ -1,4 +1,4 @@
-//! A device type that an app brings is treated as built in: by placement, policies, transfers and
+//! An app's own device type is treated like a built-in one: by placement, policies, transfers and
 //! the program.
 
 use placewright::backend::default_factories;
@@ -13,8 +13,8 @@ use crate::harness;
 #[path = "../../host/examples/own_device.rs"]
 mod example;
 
-/// The example's program with these arguments: exit status, standard output and standard error. It
-/// runs in a process of its own, with the arguments in the environment.
+/// Runs the example's program with these arguments and returns exit status, standard output and
+/// standard error. It runs in a separate process, with the arguments in the environment.
 fn program(line: &str, paths: &[&str]) -> (Option<i32>, String, String) {
     let output = harness::helper("own_device::the_app")
         .env(ARGUMENTS, args(line, paths).join("\n"))
@@ -67,7 +67,8 @@ fn the_program_of_an_app() {
         assert_eq!(profile["is_calibrated"], is_calibrated);
     }
 
-    // The sum runs on the NPU, what has no kernel there on the CPU; results are TensorFlow's.
+    // The sum runs on the NPU, and ops without a kernel there run on the CPU. Results are
+    // TensorFlow's.
     let (graph, expected) = (model("tiny_add.pb"), model("tiny_add.npz"));
     let line = "run {} --check {} --device /device:NPU:1 --soft-placement --json";
     let ran = json(program(line, &[&graph, &expected]));

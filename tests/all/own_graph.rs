@@ -1,11 +1,12 @@
-//! A service's own graph and kernels: no GraphDef, no kernel of ours. Compiles and passes without
-//! default features.
+//! A service's own graph and kernels: no GraphDef, and none of our kernels. Compiles and passes
+//! without default features.
 
 use std::sync::Arc;
 
 use placewright::Error;
 use placewright::candidates::CandidatesBuilder;
 use placewright::candidates::PlacementOptions;
+use placewright::device::DeviceManager;
 use placewright::device::DeviceOptions;
 use placewright::device::Kernel;
 use placewright::device::KernelContext;
@@ -92,7 +93,7 @@ fn an_app_places_and_runs_its_own_ops() {
         .with_graph(pipeline(4))
         .with_device_options(devices)
         .with_kernels([kernel("Brighten", 7), kernel("Darken", 255)])
-        // A kernel for placing only: the camera is always fed.
+        // A kernel for placement only: the camera is always fed.
         .with_kernels([KernelDef::new("Camera", "CPU")])
         .with_policy(PolicyRequest::new(policy).with_strict(true))
         .build()
@@ -114,13 +115,13 @@ fn an_app_places_and_runs_its_own_ops() {
 }
 
 #[test]
-fn what_candidates_bring_is_not_replaced_silently() {
+fn graph_and_devices_of_candidates_are_not_replaced_silently() {
     let (graph, devices) = (Arc::new(pipeline(2)), sample::devices(2, 0));
     let builder = || {
         let candidates = CandidatesBuilder::new(&graph, &devices).build().unwrap();
         Session::builder().with_candidates(candidates)
     };
-    // The same graph and devices, said twice, are no contradiction.
+    // Setting the same graph and devices again is no contradiction.
     let same = builder()
         .with_graph(Arc::clone(&graph))
         .with_devices(Arc::clone(&devices));
@@ -134,6 +135,12 @@ fn what_candidates_bring_is_not_replaced_silently() {
         (
             builder().with_placement_options(PlacementOptions::default()),
             "with_placement_options",
+        ),
+        (builder().with_soft_placement(true), "with_soft_placement"),
+        (builder().with_pin("step0", "CPU:0"), "with_pin"),
+        (
+            builder().with_device_manager(DeviceManager::of_set(&devices)),
+            "with_device_manager",
         ),
     ] {
         let error = beside.build().unwrap_err();

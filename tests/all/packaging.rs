@@ -1,4 +1,4 @@
-//! The crates, packaged together, serve an app outside the workspace that has no wasm target.
+//! The crates, packaged together, work in an app outside the workspace that has no wasm target.
 
 use std::fs;
 use std::path::Path;
@@ -7,13 +7,14 @@ use std::process::Command;
 
 use placewright::policy::ShippedPolicy;
 
-/// The packages that go out together.
-const PACKAGES: [&str; 5] = [
+/// The packages that are published together.
+const PACKAGES: [&str; 6] = [
     "placewright-guest",
     "policy-heft",
     "policy-priority",
     "policy-round-robin",
     "placewright",
+    "placewright-fixtures",
 ];
 
 const APP: &str = r#"
@@ -27,34 +28,45 @@ fn main() {
 }
 "#;
 
+/// A test of the app. It compiles only if the package contains all fixtures.
+const APP_TEST: &str = r#"
+use placewright::policy::{PolicyEngine, PolicyErrorKind, PolicyLimits};
+
+const _: () = assert!(placewright_fixtures::ALL.len() == N_FIXTURES);
+
+#[test]
+fn a_policy_of_another_contract_is_refused() {
+    let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
+    let wasm = placewright_fixtures::wasm("old-contract");
+    let error = engine.load("old-contract", wasm, &[]).unwrap_err();
+    assert!(matches!(*error.kind, PolicyErrorKind::Incompatible { .. }), "{error}");
+}
+"#;
+
 #[test]
 fn packaged_crates_serve_an_app_without_the_wasm_target() {
     let workspace = workspace();
     let scratch = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("packaging");
-    // What the app was built from last time may stay: only the packages are new.
+    // The app's earlier build may stay: only the packages are new.
     let _ = fs::remove_dir_all(scratch.join("package"));
     let packages = package(&workspace, &scratch);
 
-    for shipped in ShippedPolicy::all() {
-        let carried = packages.join(format!("placewright-{}/policies", version()));
-        let carried = fs::read(carried.join(format!("{}.wasm", shipped.name()))).unwrap();
-        assert!(
-            carried == shipped.wasm(),
-            "{} is not the one built",
-            shipped.name()
-        );
+    for (package, folder, name, wasm) in prebuilt() {
+        let file = format!("{package}-{}/{folder}/{name}.wasm", version());
+        let carried = fs::read(packages.join(&file)).unwrap();
+        assert!(carried == wasm, "{file} is not the one built");
     }
 
     let app = scratch.join("app");
     write_app(&workspace, &packages, &app);
-    // Here the build script of the host builds guests, where it does.
+    // If a build script builds guests, it does so here.
     let guests = scratch.join("target/guests");
     let _ = fs::remove_dir_all(&guests);
     let output = cargo()
-        .args(["check", "--offline", "--quiet"])
+        .args(["check", "--all-targets", "--offline", "--quiet"])
         .current_dir(&app)
-        // Not the workspace's: libraries that are a cdylib too have no hash in their file names and
-        // would replace its own.
+        // Not the workspace's folder: libraries that are also cdylibs have no hash in their file
+        // names, and would replace its own.
         .env("CARGO_TARGET_DIR", scratch.join("target"))
         .output()
         .unwrap();
@@ -63,17 +75,35 @@ fn packaged_crates_serve_an_app_without_the_wasm_target() {
     assert!(!guests.exists(), "the app's build made guests");
 }
 
-/// Packages the crates with the built policies and unpacks them; returns the folder that holds
-/// them.
+/// Returns what packages contain prebuilt: package, folder in it, name and core module.
+fn prebuilt() -> Vec<(&'static str, &'static str, &'static str, &'static [u8])> {
+    let shipped = ShippedPolicy::all()
+        .map(|shipped| ("placewright", "policies", shipped.name(), shipped.wasm()));
+    let example = ("branches", placewright_fixtures::README_POLICY);
+    let fixtures = placewright_fixtures::ALL
+        .iter()
+        .chain([&example])
+        .map(|(name, wasm)| ("placewright-fixtures", "prebuilt", *name, *wasm));
+    shipped.chain(fixtures).collect()
+}
+
+/// Packages the crates with what they contain prebuilt, and unpacks them; returns the folder that
+/// contains them.
 fn package(workspace: &Path, scratch: &Path) -> PathBuf {
-    let carried = workspace.join("host/policies");
-    fs::create_dir_all(&carried).unwrap();
-    for shipped in ShippedPolicy::all() {
-        fs::write(
-            carried.join(format!("{}.wasm", shipped.name())),
-            shipped.wasm(),
-        )
-        .unwrap();
+    let carried = [
+        ("placewright", workspace.join("host/policies")),
+        (
+            "placewright-fixtures",
+            workspace.join("tests/fixtures/prebuilt"),
+        ),
+    ];
+    for (package, folder) in &carried {
+        // Without the files of fixtures that were renamed since.
+        let _ = fs::remove_dir_all(folder);
+        fs::create_dir_all(folder).unwrap();
+        for (_, _, name, wasm) in prebuilt().iter().filter(|file| file.0 == *package) {
+            fs::write(folder.join(format!("{name}.wasm")), wasm).unwrap();
+        }
     }
     let mut command = cargo();
     command
@@ -108,7 +138,8 @@ fn package(workspace: &Path, scratch: &Path) -> PathBuf {
 fn write_app(workspace: &Path, packages: &Path, app: &Path) {
     let mut manifest = format!(
         "[package]\nname = \"app\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n\
-         [dependencies]\nplacewright = {{ version = \"{}\", default-features = false }}\n\n[patch.crates-io]\n",
+         [dependencies]\nplacewright = {{ version = \"{0}\", default-features = false }}\n\n\
+         [dev-dependencies]\nplacewright-fixtures = \"{0}\"\n\n[patch.crates-io]\n",
         version()
     );
     for name in PACKAGES {
@@ -118,8 +149,15 @@ fn write_app(workspace: &Path, packages: &Path, app: &Path) {
     fs::create_dir_all(app.join("src")).unwrap();
     fs::write(app.join("Cargo.toml"), manifest).unwrap();
     fs::write(app.join("src/main.rs"), APP).unwrap();
-    // The versions that are there, so that nothing has to be downloaded; cargo drops what the app
-    // does not need.
+    let n_fixtures = placewright_fixtures::ALL.len().to_string();
+    fs::create_dir_all(app.join("tests")).unwrap();
+    fs::write(
+        app.join("tests/misbehaving.rs"),
+        APP_TEST.replace("N_FIXTURES", &n_fixtures),
+    )
+    .unwrap();
+    // The versions in use, so that nothing has to be downloaded; cargo drops what the app does not
+    // need.
     fs::copy(workspace.join("Cargo.lock"), app.join("Cargo.lock")).unwrap();
     fs::copy(
         workspace.join("rust-toolchain.toml"),
@@ -128,7 +166,7 @@ fn write_app(workspace: &Path, packages: &Path, app: &Path) {
     .unwrap();
 }
 
-/// The cargo that runs this test, without what it sets for tests.
+/// Returns the cargo that runs this test, without the variables that it sets for tests.
 fn cargo() -> Command {
     let mut command = Command::new(env!("CARGO"));
     for (name, _) in std::env::vars_os() {

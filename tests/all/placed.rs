@@ -1,4 +1,4 @@
-//! Models whose nodes are sent to devices by name, and what they give there.
+//! Models whose nodes are sent to devices by name, and their results.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::hard_requests::with_requests;
 use crate::sample::Random;
 use crate::sample::seed;
 
-/// Models all of whose nodes have kernels on devices that compile.
+/// Models whose nodes all have kernels on devices that compile.
 const WHOLE: [&str; 14] = [
     "bert_tiny",
     "lenet",
@@ -34,16 +34,16 @@ const WHOLE: [&str; 14] = [
     "wide_branch",
 ];
 
-/// Where random placements have put nodes.
+/// Statistics of random placements.
 #[derive(Debug, Default)]
 pub(crate) struct Placements {
     pub(crate) n: usize,
-    /// Nodes of all of them on devices of the type that was asked for.
+    /// Number of nodes on devices of the requested type.
     pub(crate) n_nodes: usize,
 }
 
-/// Places every model at random over `devices`, those of `names`, so many times, and looks that it
-/// gives what it gives on CPU:0 alone, and TensorFlow's numbers.
+/// Places every model at random over `devices`, whose names are `names`, several times. Checks that
+/// the results equal those on CPU:0 and TensorFlow's numbers.
 pub(crate) fn place_at_random(
     devices: &Arc<DeviceSet>,
     names: &[&str],
@@ -75,9 +75,9 @@ pub(crate) fn place_at_random(
     placements
 }
 
-/// Looks that models stand on a device as a whole, and give TensorFlow's numbers there.
+/// Checks that models run on one device only, and give TensorFlow's numbers there.
 pub(crate) fn stand_wholly_on(devices: &Arc<DeviceSet>, name: &str, of_type: &str) {
-    // Of tiny_dtypes what has to do with `double` stays on the CPU.
+    // In tiny_dtypes, nodes of type `double` stay on the CPU.
     for model_name in WHOLE.into_iter().chain(["tiny_dtypes"]) {
         let model = Model::read(model_name);
         let request = |_: &str| Some(name.to_owned());
@@ -101,8 +101,8 @@ pub(crate) fn stand_wholly_on(devices: &Arc<DeviceSet>, name: &str, of_type: &st
     }
 }
 
-/// What a model gives, and how many nodes were on devices of a type. Nodes without a kernel where
-/// they are sent go elsewhere.
+/// Returns the outputs of a model, and the number of nodes on devices of a type. Nodes without a
+/// kernel on the requested device run elsewhere.
 fn outputs(
     model: &Model,
     devices: &Arc<DeviceSet>,

@@ -1,5 +1,5 @@
-//! Placement rules: who may run where, what is refused, and what a plan is estimated to cost. Every
-//! refusal has its grant.
+//! Placement rules: which devices may run a node, what is rejected, and the estimated cost of a
+//! plan. Every rejection has a matching case that is accepted.
 
 use std::sync::Arc;
 
@@ -34,6 +34,7 @@ use placewright::tensor::PartialShape;
 
 use crate::fakes::FakeDevice;
 
+mod allocation;
 mod cache;
 mod calls;
 mod conflicts;
@@ -83,7 +84,7 @@ fn devices() -> Arc<DeviceSet> {
     Arc::new(set.with_type_priorities([("CPU", 60), ("GPU", 210)]))
 }
 
-/// `Any` on both types, `CpuOnly` and `GpuOnly`, `Var` makes a reference.
+/// `Any` on both types, `CpuOnly` and `GpuOnly`; `Var` produces a reference.
 fn kernels() -> KernelRegistry {
     let mut kernels = KernelRegistry::empty();
     for op in [
@@ -116,7 +117,7 @@ impl Builder {
         Self(GraphAssembler::new("test"), Some(25))
     }
 
-    /// Of tensors whose size nobody knows, which take no memory: what stays is all that counts.
+    /// Gives tensors an unknown size, so that they take no memory and only resident bytes count.
     fn without_sizes() -> Self {
         Self(GraphAssembler::new("test"), None)
     }
@@ -140,7 +141,7 @@ impl Builder {
         self.full(name, op, inputs, device, &[group], Work::default())
     }
 
-    /// A node that waits for others, and gives as much as any.
+    /// Adds a node that waits for others and produces the same output as any.
     fn node_after(&mut self, name: &str, op: &str, nodes: &[NodeId]) -> NodeId {
         let inputs: Vec<Input> = nodes.iter().map(|&node| Input::Control(node)).collect();
         let output = Output {
@@ -231,7 +232,7 @@ fn soft() -> PlacementOptions {
     PlacementOptions::default().with_soft_placement(true)
 }
 
-/// Candidates of the one node of op `op` that asks for `device`.
+/// Returns the candidates of the one node of op `op`, which requests `device`.
 fn single(op: &str, device: &str, options: &PlacementOptions) -> Result<Vec<u32>, CandidatesError> {
     let mut builder = Builder::new();
     let node = builder.on("n", op, &[], device);
@@ -256,7 +257,7 @@ fn diamond() -> Arc<Graph> {
 }
 
 #[test]
-fn kernels_and_requests_decide_who_may_run_a_node() {
+fn kernels_and_requests_decide_a_nodes_candidates() {
     let hard = PlacementOptions::default();
     let rows: [(&str, &str, &[u32]); 8] = [
         ("Any", "", &[GPU0, GPU1, CPU0, CPU1]),
@@ -278,7 +279,7 @@ fn kernels_and_requests_decide_who_may_run_a_node() {
 }
 
 #[test]
-fn requests_that_cannot_be_met_name_node_and_remedy() {
+fn impossible_requests_name_node_and_remedy() {
     let rows: [(&str, &str, &[&str]); 5] = [
         ("Any", "/foo:bar", &["`n`", "/foo:bar"]),
         (
@@ -325,7 +326,7 @@ fn soft_placement_gives_up_type_and_index_but_never_the_task() {
 }
 
 #[test]
-fn the_device_scope_fills_what_requests_leave_open() {
+fn the_device_scope_fills_unset_parts_of_requests() {
     let scope = DeviceName::parse_full("/device:CPU:1").unwrap();
     let options = PlacementOptions::default().with_device_scope(scope);
     assert_eq!(single("Any", "", &options).unwrap(), [CPU1]);
@@ -334,7 +335,7 @@ fn the_device_scope_fills_what_requests_leave_open() {
 }
 
 #[test]
-fn the_default_device_goes_before_all_priorities_where_it_is_legal() {
+fn the_default_device_precedes_all_priorities_if_legal() {
     let options = PlacementOptions::default().with_default_local_device(DeviceId(CPU1));
     assert_eq!(
         single("Any", "", &options).unwrap(),
@@ -376,7 +377,7 @@ fn an_empty_device_set_is_refused() {
 }
 
 #[test]
-fn class_groups_share_what_all_members_allow() {
+fn class_groups_share_the_candidates_of_all_members() {
     let mut builder = Builder::new();
     let a = builder.node("a", "Any", &[]);
     let b = builder.with("b", "CpuOnly", &[], "", "a");
@@ -395,7 +396,7 @@ fn class_groups_share_what_all_members_allow() {
 }
 
 #[test]
-fn a_class_group_without_common_device_is_refused_unless_soft() {
+fn a_class_group_without_a_common_device_is_rejected_unless_soft() {
     let graph = || {
         let mut builder = Builder::new();
         builder.node("a", "GpuOnly", &[]);
@@ -427,7 +428,7 @@ fn a_class_group_without_common_device_is_refused_unless_soft() {
 }
 
 #[test]
-fn kernel_labels_are_told_apart() {
+fn kernel_labels_are_distinguished() {
     let mut kernels = KernelRegistry::empty();
     kernels.register(KernelDef::new("Any", "CPU"));
     kernels.register(KernelDef::new("Any", "GPU").with_label("fast"));
@@ -494,10 +495,9 @@ fn references_bind_their_consumers_to_the_producer() {
     );
 }
 
-/// What is asked for is met only by another device than the one assigned; soft placement lets both
-/// requests stand.
+/// Only another device than the assigned one meets the request; soft placement keeps both requests.
 #[test]
-fn what_is_assigned_overrules_what_a_resource_asks_for_if_it_is_placed_first() {
+fn an_assigned_device_overrules_a_resources_request_if_placed_first() {
     let mut builder = Builder::new();
     let variable = builder.on("variable", "Var", &[], "/cpu:1");
     let assign = builder.node("assign", "Any", &[variable]);
@@ -540,7 +540,7 @@ fn host_memory_arguments_mark_their_edges() {
 }
 
 #[test]
-fn pins_hold_their_whole_group() {
+fn pins_fix_their_whole_group() {
     let mut builder = Builder::new();
     let a = builder.on("a", "Any", &[], "/gpu:0");
     let b = builder.with("b", "Any", &[], "", "a");
@@ -559,8 +559,8 @@ fn pins_hold_their_whole_group() {
         [GPU1],
         "a pin takes precedence over the request"
     );
-    // The placer decides pinned nodes in their turn, and generators of their groups after all
-    // others.
+    // The placer decides pinned nodes in their turn, and generators of their groups after all other
+    // nodes.
     assert_eq!(found.nodes().pinned, [GPU1, u32::MAX, u32::MAX]);
 
     for (node, device, reason) in [
@@ -575,7 +575,7 @@ fn pins_hold_their_whole_group() {
 }
 
 #[test]
-fn every_rule_of_the_check_refuses_and_grants() {
+fn every_rule_of_the_check_rejects_and_accepts() {
     let mut builder = Builder::new();
     builder.node("cpu", "CpuOnly", &[]);
     let a = builder.node("a", "Any", &[]);

@@ -1,4 +1,4 @@
-//! Policies that behave: sandboxed and native builds agree, plans are reproducible, policies
+//! Policies that behave: sandboxed and native builds agree, plans are reproducible, and policies
 //! compose and explain.
 
 use std::time::Duration;
@@ -73,8 +73,8 @@ fn plans_under_fuel_are_byte_equal_across_runs_and_from_the_cache() {
             assert_eq!(plan.proposal, plans[0].proposal, "{}", shipped.name());
             assert_eq!(plan.cut_off, None);
         }
-        // The first call of a fresh instance may set things up; the same call of two instances uses
-        // the same fuel.
+        // The first call of a new instance may initialize state; the same call of two instances
+        // uses the same fuel.
         assert_eq!(plans[0].fuel_used, plans[2].fuel_used);
         assert_eq!(plans[1].fuel_used, plans[3].fuel_used);
         assert!(plans[0].fuel_used > Some(0));
@@ -131,9 +131,9 @@ fn engines_of_other_settings_do_not_share_compiled_code() {
     }
 }
 
-/// What is refused is refused, also where somebody with larger limits has had it compiled.
+/// Even if the policy is in the cache, because larger limits allowed it.
 #[test]
-fn what_a_limit_refuses_is_not_taken_from_the_cache() {
+fn a_policy_that_a_limit_rejects_is_not_taken_from_the_cache() {
     let folder = tempfile::tempdir().unwrap();
     let load = |limits| {
         let cache = CacheFolder::open(folder.path().join("cache")).unwrap();
@@ -225,7 +225,7 @@ fn a_shipped_policy_that_runs_out_of_fuel_is_answered_by_its_native_build() {
 }
 
 #[test]
-fn names_that_mean_nothing_are_answered_with_the_shipped_ones() {
+fn unknown_names_are_rejected_with_the_shipped_ones() {
     let error = PolicySource::parse("hefty").unwrap_err();
     assert!(
         error
@@ -276,7 +276,7 @@ fn online_picks_are_legal_and_batches_agree_with_single_ones() {
 }
 
 #[test]
-fn a_task_that_is_none_of_the_graph_is_refused_before_the_policy_sees_it() {
+fn a_foreign_task_is_rejected_before_the_policy_sees_it() {
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
     let shipped = ShippedPolicy::find("round-robin").unwrap();
     let candidates = sample::constrained();
@@ -301,13 +301,13 @@ fn a_task_that_is_none_of_the_graph_is_refused_before_the_policy_sees_it() {
         }
         assert!(devices.is_empty());
     }
-    // The run goes on.
+    // The run continues.
     session.pick(&task).unwrap();
     session.end().unwrap();
 }
 
 #[test]
-fn a_policy_without_online_placement_says_so() {
+fn a_policy_without_online_placement_is_an_error() {
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
     let shipped = ShippedPolicy::find("priority").unwrap();
     let mut policy = engine.load("priority", shipped.wasm(), &[]).unwrap();
@@ -319,7 +319,7 @@ fn a_policy_without_online_placement_says_so() {
         ),
         "{error}"
     );
-    // The policy is none the worse for it.
+    // The policy still works.
     policy
         .place(&sample::sample(3, 1), &PlaceOptions::default())
         .unwrap();
@@ -349,7 +349,7 @@ fn a_policy_that_depends_on_a_shipped_one_places() {
     let wrapped = place(&[]).unwrap();
     assert_eq!(wrapped.proposal, of_heft.proposal);
 
-    // The outer policy changes what the inner one offers.
+    // The outer policy changes the inner one's offer.
     let used = of_heft.proposal.devices.iter().copied().find(|&device| {
         candidates.graph().nodes().any(|node| {
             of_heft.proposal.devices[node.0 as usize] == device
@@ -366,7 +366,7 @@ fn a_policy_that_depends_on_a_shipped_one_places() {
         assert!(!has_choice || device != avoided, "{node:?} is on {device}");
     }
 
-    // It refuses it, and the inner policy reports why.
+    // The outer policy refuses the offer, and the inner policy reports why.
     let error = place(&[("refuse", "true")]).unwrap_err();
     assert!(error.to_string().contains("`veto`"), "{error}");
     assert!(
@@ -382,7 +382,7 @@ fn a_policy_that_depends_on_a_shipped_one_places() {
 }
 
 #[test]
-fn policies_read_their_budget_and_what_they_set() {
+fn policies_read_their_budget_and_their_own_plan() {
     let candidates = sample::constrained();
     let metrics = |limits: PolicyLimits| {
         let engine = PolicyEngine::new(limits).unwrap();
@@ -403,7 +403,7 @@ fn policies_read_their_budget_and_what_they_set() {
     assert_eq!(unit, 1.0);
     assert!(end < start && start < 1e9, "{start} {end}");
     let (wasm, host) = (answer.fuel_used.unwrap(), answer.host_fuel_used.unwrap());
-    // What is reported explains what the policy saw: the host calls used more.
+    // The reported budget is what the policy saw: the host calls used more.
     assert!(host > wasm, "{host} {wasm}");
     #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
     let left = (limit - host) as f64;
@@ -443,7 +443,7 @@ fn shipped_policies_explain_every_node_if_asked() {
                 }
             }
             assert!(n_reasons.iter().all(|&n| n == 1), "{n_reasons:?}");
-            // Reasons change nothing else, and nobody builds them unasked.
+            // Reasons change nothing else, and are not built unless requested.
             let plain = place(&mut policy, false);
             assert!(plain.proposal.explanations.is_empty());
             assert_eq!(plain.proposal.devices, explained.proposal.devices);

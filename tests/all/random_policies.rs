@@ -1,4 +1,4 @@
-//! Policies of random code: each ends in a legal plan or in an error of its own, within the limits.
+//! Policies of random code: each ends with a legal plan or an error of its own, within the limits.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -19,11 +19,11 @@ use crate::drive::drive;
 const N_NODES: u32 = 24;
 const N_DEVICES: u32 = 4;
 
-/// After this a test fails rather than hangs. Nothing here is slow; the rest is patience with a
-/// busy machine.
+/// If this passes, a test fails rather than hangs. Nothing here is slow; the rest is patience with
+/// a busy machine.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
-/// `PROPTEST_CASES` asks for another number of cases, as it does of other random tests.
+/// `PROPTEST_CASES` sets another number of cases, as for other random tests.
 fn n_cases() -> u64 {
     let asked = env::var("PROPTEST_CASES").ok();
     asked.and_then(|n| n.parse().ok()).unwrap_or(100)
@@ -48,7 +48,7 @@ fn random_policies_end_in_a_plan_or_an_error() {
     let in_process = PolicyEngine::new(limits()).unwrap().with_compiler(program);
     let (mut n_valid, mut n_loaded) = (0, 0);
     let mut outcomes = BTreeMap::<String, u64>::new();
-    // What the last of them said, to mend the generator.
+    // The last error of each kind, for work on the generator.
     let mut said = BTreeMap::new();
     for seed in 0..n_cases() {
         let RandomPolicy { kind, bytes } = RandomPolicy::of_seed(seed, N_NODES, N_DEVICES);
@@ -79,7 +79,7 @@ fn random_policies_end_in_a_plan_or_an_error() {
             *outcomes.entry(outcome).or_default() += 1;
         }
     }
-    // Else the generator tests how files are refused, and no more.
+    // Otherwise the generator only tests how files are rejected.
     assert!(
         n_loaded * 2 > n_valid,
         "{n_loaded} of {n_valid}: {outcomes:?}: {said:#?}"

@@ -17,7 +17,7 @@ use placewright_guest::ReadyTask;
 
 use crate::fakes::FakeDevice;
 
-/// So many CPU devices and no other, whatever the machine has.
+/// Requests `n` CPU devices and no other, whatever the machine has.
 pub(crate) fn cpus(n: u32) -> DeviceOptions {
     let mut options = DeviceOptions::default();
     options.device_count.insert("CPU".to_owned(), n);
@@ -25,7 +25,7 @@ pub(crate) fn cpus(n: u32) -> DeviceOptions {
     options
 }
 
-/// What devices have joined for a session, in the order of names.
+/// Returns the devices that have joined for a session, in order of names.
 #[cfg(any(feature = "cli", all(feature = "cuda", feature = "opencl")))]
 pub(crate) fn joined(recorder: &Recorder) -> Vec<String> {
     let events = recorder.events().into_iter();
@@ -43,7 +43,7 @@ pub(crate) fn joined(recorder: &Recorder) -> Vec<String> {
     joined
 }
 
-/// A stream of numbers that is the same everywhere (SplitMix64).
+/// A sequence of numbers that is the same everywhere (SplitMix64).
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -51,7 +51,7 @@ impl Random {
         Self(seed)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -62,14 +62,15 @@ impl Random {
     }
 }
 
-/// The seed of a test that draws, unless `PLACEWRIGHT_SEED` says another.
+/// Returns the seed of a random test; `PLACEWRIGHT_SEED` sets another one.
 #[cfg(all(feature = "opencl", any(feature = "cli", feature = "cuda")))]
 pub(crate) fn seed() -> u64 {
     let seed = std::env::var("PLACEWRIGHT_SEED");
     seed.map_or(20_261_122, |seed| seed.parse().unwrap())
 }
 
-/// A layered random graph of about 2.5 edges a node; some nodes want a device, some are colocated.
+/// A layered random graph of about 2.5 edges per node; some nodes request a device, some are
+/// colocated.
 pub(crate) fn layered_graph(n_nodes: usize, seed: u64) -> Arc<Graph> {
     let mut random = Random::new(seed);
     let mut assembler = GraphAssembler::new(format!("layered-{n_nodes}-{seed}"));
@@ -142,7 +143,7 @@ pub(crate) fn devices(n_cpus: u32, n_gpus: u32) -> Arc<DeviceSet> {
     Arc::new(DeviceSet::new(cpus.chain(gpus)).with_type_priorities([("CPU", 60), ("GPU", 210)]))
 }
 
-/// What policies may know of a graph on devices.
+/// Returns the candidates of a graph on devices.
 pub(crate) fn candidates(graph: &Arc<Graph>, devices: &Arc<DeviceSet>) -> Candidates {
     let options = PlacementOptions::default().with_soft_placement(true);
     enumerate(graph, devices, &kernels(), &options).unwrap()
@@ -162,7 +163,7 @@ fn kernels() -> KernelRegistry {
     kernels
 }
 
-/// The task of a node whose inputs are there.
+/// Returns the task of a node whose inputs are ready.
 pub(crate) fn ready_task(candidates: &Candidates, node: u32) -> ReadyTask {
     ReadyTask {
         run: 5,
@@ -180,7 +181,7 @@ pub(crate) fn sample(n_nodes: usize, seed: u64) -> Candidates {
     candidates(&layered_graph(n_nodes, seed), &devices(2, 2))
 }
 
-/// A graph with a pin, colocation groups, ops that run on CPUs only, and a device with hardly any
+/// A graph with a pin, colocation groups, ops that run on CPUs only, and a device with very little
 /// memory.
 pub(crate) fn constrained() -> Candidates {
     let mut assembler = GraphAssembler::new("constrained");

@@ -1,4 +1,4 @@
-//! Whole sessions: TensorFlow's models and numbers, under every policy, on devices that refuse each
+//! Whole sessions: TensorFlow's models and numbers, under every policy, on devices that reject each
 //! other's memory.
 
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ fn model(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// A session of a model on `n_cpus` devices that poison what is not in their own memory.
+/// A session of a model on `n_cpus` devices that poison tensors outside their own memory.
 fn strict(file: &str, n_cpus: u32) -> SessionBuilder {
     let mut factories = FactoryRegistry::empty();
     factories
@@ -57,8 +57,8 @@ fn strict(file: &str, n_cpus: u32) -> SessionBuilder {
         .with_device_options(options)
 }
 
-/// The same, its nodes dealt out in turn.
-fn dealt_out(file: &str, n_cpus: u32) -> SessionBuilder {
+/// The same, with nodes distributed round-robin.
+fn distributed(file: &str, n_cpus: u32) -> SessionBuilder {
     let n_nodes = strict(file, 1).build().unwrap().graph().n_nodes();
     strict(file, n_cpus).with_proposal(Proposal {
         devices: (0..n_cpus).cycle().take(n_nodes).collect(),
@@ -68,7 +68,7 @@ fn dealt_out(file: &str, n_cpus: u32) -> SessionBuilder {
 
 type Arrays = Vec<(String, Tensor)>;
 
-/// What was fed, and what TensorFlow computed.
+/// Returns the feeds, and the results of TensorFlow.
 fn numbers(name: &str) -> (Arrays, Arrays) {
     let arrays: BTreeMap<String, Tensor> = npz::read(&model(&format!("{name}.npz")));
     let with = |prefix: &str| {
@@ -101,7 +101,7 @@ fn values(tensor: &Tensor) -> &[f32] {
 fn assert_close(found: &Tensor, expected: &Tensor, what: &str) {
     assert_eq!(found.shape(), expected.shape(), "{what}");
     for (index, (a, b)) in values(found).iter().zip(values(expected)).enumerate() {
-        // Sums of a few hundred products in another order than TensorFlow's; a NaN is never close.
+        // Sums of a few hundred terms in another order than TensorFlow's; a NaN is never close.
         assert!(
             (a - b).abs() <= 1e-4,
             "{what}: element {index} is {a}, expected {b}"
@@ -149,12 +149,12 @@ fn models_give_tensorflows_numbers_under_every_policy() {
 }
 
 #[test]
-fn a_graph_that_is_dealt_out_moves_tensors_between_devices() {
+fn a_distributed_graph_transfers_tensors_between_devices() {
     for (name, file) in [
         ("lenet", "lenet.pb"),
         ("tiny_broadcast", "tiny_broadcast.pb"),
     ] {
-        let session = dealt_out(file, 4).build().unwrap();
+        let session = distributed(file, 4).build().unwrap();
         let (fed, expected) = numbers(name);
         let plan = session.plan(&names(&fed), &names(&expected), &[]).unwrap();
         assert!(plan.partitions().len() == 4 && plan.transfers().len() > 3);
@@ -164,7 +164,7 @@ fn a_graph_that_is_dealt_out_moves_tensors_between_devices() {
 }
 
 #[test]
-fn a_memory_plan_is_what_runs_hold() {
+fn a_memory_plan_equals_the_memory_of_runs() {
     for (name, n_cpus) in [("lenet", 1), ("lenet", 3), ("mlp", 2)] {
         let options = cpus(n_cpus);
         let policy = ShippedPolicy::find("round-robin").unwrap();
@@ -180,14 +180,14 @@ fn a_memory_plan_is_what_runs_hold() {
             .memory_plan(&names(&fed), &names(&expected), &[])
             .unwrap();
         assert_eq!(plan.n_unplanned, 0);
-        // The second run shows that nothing is left of the first one.
+        // The second run shows that nothing is left over from the first.
         for _ in 0..2 {
             check(&session, name, "planned");
             assert_eq!(plan.memories.len(), usize::try_from(n_cpus).unwrap());
             for memory in &plan.memories {
                 let device = session.devices().get(memory.device).unwrap();
                 let held = device.allocator(AllocatorAttributes::default()).stats();
-                // What the caller got, it has let go.
+                // The caller has dropped the fetched tensors.
                 let left = memory.peak_bytes() - memory.fetched_bytes;
                 assert_eq!(held.in_use_bytes, left, "{name} {memory:?}");
             }
@@ -204,7 +204,7 @@ fn a_memory_plan_is_what_runs_hold() {
 }
 
 #[test]
-fn constants_are_prepacked_if_memory_is_left_and_a_run_that_does_not_fit_names_the_device() {
+fn constants_are_prepacked_if_memory_is_left_and_a_run_without_memory_names_the_device() {
     let build = |capacity: u64| {
         let mut options = cpus(1);
         options.memory_bytes.insert("CPU:0".to_owned(), capacity);
@@ -253,7 +253,7 @@ fn constants_are_prepacked_if_memory_is_left_and_a_run_that_does_not_fit_names_t
 
 #[test]
 fn a_saved_placement_is_used_again() {
-    let first = dealt_out("lenet.pb", 4).build().unwrap();
+    let first = distributed("lenet.pb", 4).build().unwrap();
     let saved = SavedPlacement::new(first.placement(), "mine", 0, []);
     let saved = SavedPlacement::from_json(&saved.to_json()).unwrap();
     let again = strict("lenet.pb", 4)
@@ -299,7 +299,7 @@ fn sessions_share_a_cache_of_placements() {
     check(&second, "lenet", "answered by the cache");
 }
 
-/// Some tensor in the middle of lenet, with its producer's name.
+/// Returns some tensor in the middle of lenet, with its producer's name.
 fn inner_tensor(session: &Session) -> String {
     let graph = session.graph();
     let node = graph
@@ -311,7 +311,7 @@ fn inner_tensor(session: &Session) -> String {
 
 #[test]
 fn inner_tensors_are_fed_and_fetched() {
-    let session = dealt_out("lenet.pb", 3).build().unwrap();
+    let session = distributed("lenet.pb", 3).build().unwrap();
     let (fed, expected) = numbers("lenet");
     let inner = inner_tensor(&session);
     let with_slot = format!("{inner}:0");
@@ -321,7 +321,7 @@ fn inner_tensors_are_fed_and_fetched() {
     assert_eq!(values(&fetched[0]), values(&fetched[1]));
     assert_eq!(values(&fetched[0]), values(&fetched[3]));
     assert_eq!(values(&fetched[2]), values(&fed[0].1));
-    // From there on the placeholder is not needed.
+    // With this tensor fed, the placeholder is not needed.
     let rest = session
         .run(&[(&with_slot, fetched[0].clone())], &["probs:0"])
         .unwrap();
@@ -338,7 +338,7 @@ fn inner_tensors_are_fed_and_fetched() {
 
 #[test]
 fn many_threads_run_one_session() {
-    let session = dealt_out("lenet.pb", 4)
+    let session = distributed("lenet.pb", 4)
         .with_inter_op_parallelism_threads(4)
         .build()
         .unwrap();
@@ -357,7 +357,7 @@ fn many_threads_run_one_session() {
 }
 
 #[test]
-fn a_failing_kernel_is_named_and_the_session_goes_on() {
+fn a_failing_kernel_is_named_and_the_session_continues() {
     let failing = KernelDef::new("Softmax", "CPU")
         .with_priority(100)
         .with_factory(|_| Err(KernelError::invalid("this softmax has a cold")));
@@ -380,7 +380,7 @@ fn a_failing_kernel_is_named_and_the_session_goes_on() {
     assert!(session.run(&by_str(&fed), &[&inner]).is_ok());
 }
 
-/// A kernel that fails, or panics, as often as it is called.
+/// A kernel that fails, or panics, at each call.
 struct Broken {
     panics: bool,
 }
@@ -393,13 +393,13 @@ impl Kernel for Broken {
 }
 
 #[test]
-fn a_kernel_that_fails_in_the_run_fails_that_run_alone() {
+fn a_kernel_that_fails_fails_only_its_run() {
     let (fed, expected) = numbers("lenet");
     for panics in [false, true] {
         let broken = KernelDef::new("Softmax", "CPU")
             .with_priority(100)
             .with_factory(move |_| Ok(Box::new(Broken { panics })));
-        let session = dealt_out("lenet.pb", 2)
+        let session = distributed("lenet.pb", 2)
             .with_kernels([broken])
             .build()
             .unwrap();
@@ -414,7 +414,7 @@ fn a_kernel_that_fails_in_the_run_fails_that_run_alone() {
             };
             assert!(is_expected && text.contains("`probs` (Softmax)"), "{text}");
         }
-        // What the broken kernel would have read can be had, and gives the right numbers elsewhere.
+        // The input of the broken kernel can be fetched, and gives the right numbers elsewhere.
         let graph = session.graph();
         let probs = graph.find_node("probs").unwrap();
         let logits = graph.tensor_name(graph.data_inputs(probs).next().unwrap());
@@ -427,7 +427,7 @@ fn a_kernel_that_fails_in_the_run_fails_that_run_alone() {
 }
 
 #[test]
-fn a_fed_inner_tensor_of_the_wrong_shape_is_refused() {
+fn a_fed_inner_tensor_of_the_wrong_shape_is_rejected() {
     let wrong = Tensor::from_values([3, 5], &[0f32; 15]).unwrap();
     let session = strict("mlp.skel.pb", 1).build().unwrap();
     let graph = session.graph();
@@ -450,7 +450,7 @@ fn a_fed_inner_tensor_of_the_wrong_shape_is_refused() {
 }
 
 #[test]
-fn bad_feeds_and_fetches_say_what_is_wrong() {
+fn invalid_feeds_and_fetches_are_explained() {
     let session = strict("lenet.pb", 1).build().unwrap();
     let image = || Tensor::from_values([1, 28, 28, 1], &[0f32; 784]).unwrap();
     let run = |feeds: &[(&str, Tensor)], fetches: &[&str]| session.run(feeds, fetches).unwrap_err();
@@ -490,7 +490,7 @@ fn bad_feeds_and_fetches_say_what_is_wrong() {
 }
 
 #[test]
-fn the_trace_shows_who_failed_in_which_call() {
+fn the_trace_shows_the_failed_policies_and_calls() {
     let calls = |fixture: &'static str| {
         let bytes = placewright_fixtures::wasm(fixture).to_vec();
         let source = PolicySource::Bytes(fixture.to_owned(), bytes);
@@ -561,14 +561,21 @@ fn the_trace_shows_stages_policy_kernels_and_transfers() {
         .collect();
     assert_eq!(
         stages,
-        ["import", "discover", "enumerate", "place", "cut", "prepare"]
+        [
+            "import",
+            "discover",
+            "enumerate",
+            "place",
+            "partition",
+            "prepare"
+        ]
     );
     let called = |event: &&placewright::trace::Event| matches!(&event.kind, EventKind::PolicyCall { call, .. } if call == "place");
     assert_eq!(trace.events.iter().filter(called).count(), 1);
     let summary = trace.summary();
     let plan = session.plan(&["x"], &["probs"], &[]).unwrap();
     let n_executions: u64 = summary.kernels.iter().map(|row| row.n_executions).sum();
-    // Constants are made and moved once, before the first run.
+    // Constants are created and transferred once, before the first run.
     let graph = session.graph();
     let executed = plan.nodes().filter(|&(node, _)| graph.op(node) != "Const");
     assert_eq!(n_executions, executed.count() as u64);

@@ -54,7 +54,7 @@ type Line<'a> = (
     bool,
 );
 
-/// A counter `v` that `init` sets to what is fed as `x`, `add` adds `x` to, and `read` shows.
+/// A counter `v`: `init` sets it to the feed `x`, `add` adds `x`, and `read` returns it.
 const COUNTER: [Line<'static>; 5] = [
     ("x", "Placeholder", &[], "", Some(DType::F32), false),
     ("v", "VarHandleOp", &[], "", Some(DType::Resource), true),
@@ -67,7 +67,7 @@ fn graph(lines: &[Line<'_>]) -> Graph {
     graph_of(lines, DType::F32)
 }
 
-/// The same, whose attributes say that everything is of this type.
+/// Builds the same graph with all type attributes set to this type.
 fn graph_of(lines: &[Line<'_>], of: DType) -> Graph {
     let mut assembler = GraphAssembler::new("lines");
     for &(name, op, inputs, device, dtype, stateful) in lines {
@@ -167,7 +167,7 @@ fn a_variable_keeps_its_type() {
     let devices = devices(1);
     let floats = counter_on(&devices).build().unwrap();
     run(&floats, "init", 1.0);
-    // The same variable, said to be of integers.
+    // The same variable, declared as an integer.
     let of_integers = COUNTER.map(|(name, op, inputs, device, dtype, stateful)| {
         let is_float = dtype == Some(DType::F32);
         let dtype = if is_float { Some(DType::I32) } else { dtype };
@@ -196,7 +196,7 @@ fn a_variable_keeps_its_type() {
 }
 
 #[test]
-fn what_was_read_does_not_change_with_the_variable() {
+fn read_values_do_not_change_with_the_variable() {
     let session = counter_on(&devices(1)).build().unwrap();
     run(&session, "init", 1.0);
     let before = session.run(&[], &["read"]).unwrap();
@@ -249,7 +249,7 @@ fn many_threads_add_without_losing_anything() {
     assert_eq!(read(&session).unwrap(), 200.0);
 }
 
-/// Counts its executions, and who made it.
+/// Returns the number of kernels created before it, and that of its executions.
 struct Count {
     made: u32,
     calls: AtomicU32,
@@ -267,7 +267,7 @@ impl Kernel for Count {
     }
 }
 
-/// A kernel that remembers how often it was called, and how many were made before it.
+/// A kernel that counts its calls, and the kernels created before it.
 fn count() -> KernelDef {
     let n_made = AtomicU32::new(0);
     KernelDef::new("Count", "CPU").with_factory(move |_| {
@@ -285,7 +285,7 @@ fn counted(session: &Session) -> [f32; 2] {
 }
 
 #[test]
-fn a_session_that_is_extended_keeps_its_stateful_nodes_where_they_are() {
+fn extending_a_session_keeps_stateful_nodes_in_place() {
     for device in ["/device:CPU:0", "/device:CPU:1"] {
         let old = [("c", "Count", &[][..], "", Some(DType::F32), true)];
         let devices = devices(2);
@@ -302,7 +302,7 @@ fn a_session_that_is_extended_keeps_its_stateful_nodes_where_they_are() {
             .unwrap();
         assert_eq!(counted(&session), [0.0, 1.0]);
         let larger = graph(&[
-            // Other nodes may come before: names count, not numbers.
+            // Other nodes may come first: nodes are matched by name, not by number.
             ("p", "Placeholder", &[], "", Some(DType::F32), false),
             old[0],
             ("n", "Neg", &["c"], "/device:CPU:0", Some(DType::F32), false),
@@ -316,7 +316,7 @@ fn a_session_that_is_extended_keeps_its_stateful_nodes_where_they_are() {
     }
 }
 
-/// `n` is the negative of `x`, after this many nodes that have nothing to do with it.
+/// `n` is the negative of `x`, after this many unrelated nodes.
 fn negative_after(n_others: usize) -> Graph {
     let others = &["p", "q", "r"][..n_others];
     let placeholder = |&name| (name, "Placeholder", &[][..], "", Some(DType::F32), false);
@@ -353,7 +353,7 @@ fn pins_follow_their_nodes_into_a_larger_graph() {
 }
 
 #[test]
-fn a_trace_calls_no_node_by_the_name_of_another() {
+fn a_trace_uses_the_right_name_for_each_node() {
     let recorder = Recorder::on();
     let mut session = Session::builder()
         .with_graph(negative_after(0))
@@ -403,7 +403,7 @@ fn other_sessions_have_stateful_kernels_of_their_own() {
 }
 
 #[test]
-fn what_is_no_extension_is_refused_and_the_session_goes_on() {
+fn invalid_extensions_are_rejected_and_the_session_continues() {
     let mut session = counter_on(&devices(1)).build().unwrap();
     run(&session, "init", 3.0);
     let mut refused = |lines: &[Line<'_>], node: &str, problem: &str| {
@@ -438,7 +438,7 @@ fn what_is_no_extension_is_refused_and_the_session_goes_on() {
 }
 
 #[test]
-fn a_closed_session_refuses_runs_and_ends_those_under_way() {
+fn a_closed_session_rejects_runs_and_ends_those_in_progress() {
     let mut lines = vec![("c0", "Sleep", &[][..], "", Some(DType::F32), true)];
     let names: Vec<String> = (1..200).map(|i| format!("c{i}")).collect();
     for name in &names {
@@ -484,7 +484,7 @@ fn a_closed_session_refuses_runs_and_ends_those_under_way() {
 }
 
 #[test]
-fn sessions_of_one_builder_end_each_for_itself() {
+fn sessions_of_one_builder_are_closed_separately() {
     let builder = counter_on(&devices(1));
     let mut first = builder.clone().build().unwrap();
     let second = builder.clone().build().unwrap();
@@ -498,7 +498,7 @@ fn sessions_of_one_builder_end_each_for_itself() {
     assert_eq!(read(&second).unwrap(), 2.0);
     let later = builder.build().unwrap();
     assert_eq!(read(&later).unwrap(), 2.0);
-    // What is closed is not opened by an extension.
+    // An extension does not reopen a closed session.
     let error = first.extend(graph(&lines)).unwrap_err();
     assert_eq!(error.code(), StatusCode::FailedPrecondition);
 }
@@ -531,7 +531,7 @@ fn a_reset_clears_containers_and_closes_the_sessions_of_the_group() {
 }
 
 #[test]
-fn a_session_without_group_is_reset_alone() {
+fn a_reset_without_a_group_affects_only_that_session() {
     let devices = devices(1);
     let (first, second) = (
         counter_on(&devices).build().unwrap(),
@@ -546,7 +546,7 @@ fn a_session_without_group_is_reset_alone() {
 }
 
 #[test]
-fn a_reset_ends_callers_that_go_on_calling_and_devices_serve_sessions_built_later() {
+fn a_reset_ends_repeated_callers_and_devices_serve_later_sessions() {
     let devices = devices(1);
     let group = SessionGroup::new();
     let session = counter_on(&devices).with_group(&group).build().unwrap();
@@ -568,7 +568,7 @@ fn a_reset_ends_callers_that_go_on_calling_and_devices_serve_sessions_built_late
         assert_eq!(group.reset(&[]), 1);
         for caller in callers {
             let error = caller.join().unwrap();
-            // One whose run was let through just before finds no variable.
+            // A run that started just before finds no variable.
             assert!(
                 matches!(error, Error::Execute(ExecuteError::Closed))
                     || error.code() == StatusCode::FailedPrecondition,
@@ -585,7 +585,7 @@ fn a_reset_ends_callers_that_go_on_calling_and_devices_serve_sessions_built_late
 }
 
 #[test]
-fn who_uses_a_removed_device_is_told_at_the_next_run() {
+fn using_a_removed_device_is_an_error_of_the_next_run() {
     let manager = Arc::new(DeviceManager::of_set(&devices(2)));
     let second = format!("{PREFIX}/device:CPU:1");
     let lines = [
@@ -637,7 +637,10 @@ fn the_manager_of_an_isolated_session_has_its_own_devices() {
     shared.extend(graph(&larger)).unwrap();
     assert!(Arc::ptr_eq(shared.device_manager(), &manager));
     let error = builder.with_devices(devices(1)).build().unwrap_err();
-    assert!(error.to_string().contains("leave one"), "{error}");
+    assert_eq!(
+        error.to_string(),
+        "`with_device_manager`, `with_devices` set the devices; call only one of them"
+    );
     assert_eq!(error.code(), StatusCode::InvalidArgument);
 }
 
@@ -652,7 +655,7 @@ fn the_client_is_at_the_first_device_of_a_local_session() {
     assert_eq!(session.devices().client_device(), Some(first));
 }
 
-/// Hands on its input, with the help of temporary memory and of a resource that ends with the run.
+/// Forwards its input, using temporary memory and a resource that ends with the run.
 struct Scratch;
 
 struct Mark;
@@ -676,7 +679,7 @@ impl Kernel for Scratch {
 }
 
 #[test]
-fn a_trace_shows_what_devices_are_asked_for() {
+fn a_trace_shows_the_calls_of_devices() {
     let b = GraphBuilder::new("calls");
     let x = b.placeholder::<f32>("x", [2, 2]).unwrap();
     let w = b.constant([2, 2], &[1.0f32, 2.0, 3.0, 4.0]).unwrap();
@@ -724,7 +727,7 @@ fn a_trace_shows_what_devices_are_asked_for() {
         "step_allocator",
     ];
     assert_eq!(calls, BTreeSet::from(expected));
-    // What the run made is gone.
+    // The resources of the run are gone.
     let (_, device) = session.devices().iter().next().unwrap();
     let manager = device.resource_manager().unwrap();
     assert!(!manager.describe().concat().contains("mark"));

@@ -1,5 +1,5 @@
-//! Options of sessions that touch devices and threads, as a user sees them. Compiles and passes
-//! without default features.
+//! Session options about devices and threads, from a user's view. Compiles and passes without
+//! default features.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -52,7 +52,7 @@ use tracing::span;
 use crate::fakes::FakeDevice;
 use crate::fakes::FakeFactory;
 
-/// `a` and `b` both read `x` and nothing else; `b` asks for a device.
+/// `a` and `b` both read only `x`; `b` requests a device.
 fn graph(op: &str, request: &str) -> Graph {
     let mut assembler = GraphAssembler::new("two at a time");
     let output = Output {
@@ -86,7 +86,8 @@ fn run(session: &Session, options: &RunOptions) -> Result<(), Box<Error>> {
     Ok(())
 }
 
-/// Notes which threads execute kernels. `Meet` waits until two do at one time; `Pass` does not.
+/// Records which threads execute kernels. `Meet` waits until two threads execute kernels at the
+/// same time; `Pass` does not.
 #[derive(Clone, Default)]
 struct Watch(Arc<Watched>);
 
@@ -163,7 +164,7 @@ impl Watch {
 }
 
 #[test]
-fn sessions_share_the_threads_of_a_pool_that_both_were_given() {
+fn sessions_share_the_threads_of_a_common_pool() {
     let pool = InterOpPool::new(2).unwrap();
     let watch = Watch::default();
     let session = || {
@@ -177,7 +178,7 @@ fn sessions_share_the_threads_of_a_pool_that_both_were_given() {
     });
     assert_eq!(helpers[0].len(), 1);
     assert_eq!(helpers[0], helpers[1]);
-    // The pool lives as long as somebody has it.
+    // The pool lives as long as anyone uses it.
     let [first, second] = sessions;
     drop(first);
     drop(pool);
@@ -186,7 +187,7 @@ fn sessions_share_the_threads_of_a_pool_that_both_were_given() {
 }
 
 #[test]
-fn a_session_has_threads_of_its_own_unless_it_was_given_a_pool_or_wants_its_own() {
+fn a_session_uses_its_own_threads_a_given_pool_or_its_own_pools() {
     let pool = InterOpPool::new(2).unwrap();
     let watch = Watch::default();
     let helpers = |session: SessionBuilder| {
@@ -196,7 +197,7 @@ fn a_session_has_threads_of_its_own_unless_it_was_given_a_pool_or_wants_its_own(
     };
     let own = || watch.session("Meet").with_inter_op_parallelism_threads(2);
     let shared = || watch.session("Meet").with_inter_op_pool(pool.clone());
-    // All sessions stay, so that no thread's number is given twice.
+    // All sessions stay alive, so that no thread id is reused.
     let (first, _stay) = helpers(own());
     let (second, _stay) = helpers(own());
     assert!(first.is_disjoint(&second), "{first:?} {second:?}");
@@ -211,7 +212,7 @@ fn a_session_has_threads_of_its_own_unless_it_was_given_a_pool_or_wants_its_own(
 }
 
 #[test]
-fn several_callers_of_sessions_with_one_pool_all_end() {
+fn concurrent_callers_of_sessions_with_one_pool_all_finish() {
     let pool = InterOpPool::new(3).unwrap();
     let watch = Watch::default();
     let sessions: Vec<Session> = (0..3)
@@ -256,7 +257,7 @@ fn runs_choose_one_of_the_sessions_pools_or_none() {
         first,
         "what the other pool did is not remembered"
     );
-    // Without help, the caller executes everything: always, not only where measurements say so.
+    // Without helpers, the caller executes everything: always, not only if measurements suggest it.
     let passes = session("Pass");
     for _ in 0..8 {
         let alone = RunOptions::default().with_inter_op_thread_pool(-1);
@@ -266,7 +267,7 @@ fn runs_choose_one_of_the_sessions_pools_or_none() {
 }
 
 #[test]
-fn a_pool_that_the_session_does_not_have_is_refused_by_its_number() {
+fn an_unknown_pool_is_rejected_by_its_number() {
     let refusal = |session: &Session, pool| {
         let options = RunOptions::default().with_inter_op_thread_pool(pool);
         let error = run(session, &options).unwrap_err();
@@ -277,14 +278,12 @@ fn a_pool_that_the_session_does_not_have_is_refused_by_its_number() {
     let plain = watch.session("Pass").build().unwrap();
     assert_eq!(
         refusal(&plain, 1),
-        "invalid inter_op_thread_pool 1: the executor has 1 pools, numbered from 0; -1 selects the caller's thread alone"
+        "invalid inter_op_thread_pool 1: expected 0 to 0, or -1 for the caller's thread alone"
     );
     let pools = [InterOpPool::new(1).unwrap(), InterOpPool::new(1).unwrap()];
     let two = watch.session("Pass").with_session_inter_op_pools(pools);
     let two = two.build().unwrap();
-    assert!(
-        refusal(&two, 2).starts_with("invalid inter_op_thread_pool 2: the executor has 2 pools")
-    );
+    assert!(refusal(&two, 2).starts_with("invalid inter_op_thread_pool 2: expected 0 to 1, or -1"));
     assert!(refusal(&two, -2).starts_with("invalid inter_op_thread_pool -2"));
     run(&two, &RunOptions::default().with_inter_op_thread_pool(1)).unwrap();
 }
@@ -324,7 +323,7 @@ fn device_options_may_be_given_one_by_one() {
 }
 
 #[test]
-fn soft_placement_is_off_unless_the_builder_says_so() {
+fn soft_placement_is_off_by_default() {
     let watch = Watch::default();
     let session = || {
         let elsewhere = graph("Pass", "/device:CPU:7");
@@ -336,7 +335,7 @@ fn soft_placement_is_off_unless_the_builder_says_so() {
     assert!(session().with_soft_placement(false).build().is_err());
     let soft = session().with_soft_placement(true).build().unwrap();
     run(&soft, &RunOptions::default()).unwrap();
-    // Candidates that the app made have been softened, or not, already.
+    // Candidates made by the app have already been softened, or not.
     let graph = Arc::new(graph("Pass", ""));
     let devices = Arc::clone(soft.devices());
     let candidates = CandidatesBuilder::new(&graph, &devices).build().unwrap();
@@ -352,7 +351,7 @@ fn soft_placement_is_off_unless_the_builder_says_so() {
     );
 }
 
-/// Keeps the messages of level INFO of the sessions' target.
+/// Keeps messages of level INFO of the sessions' target.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -391,7 +390,7 @@ fn logged(session: SessionBuilder) -> Vec<String> {
 }
 
 #[test]
-fn placement_is_logged_where_that_is_wanted() {
+fn placement_is_logged_on_request() {
     let watch = Watch::default();
     assert!(logged(watch.session("Pass")).is_empty());
     let asked = watch.session("Pass").with_log_device_placement(true);
@@ -408,7 +407,7 @@ fn placement_is_logged_where_that_is_wanted() {
 }
 
 #[test]
-fn devices_that_describe_themselves_are_mapped() {
+fn devices_with_a_description_are_mapped() {
     let watch = Watch::default();
     let task = "/job:localhost/replica:0/task:0";
     let device = |index: u32, description: &str| {
@@ -425,7 +424,7 @@ fn devices_that_describe_themselves_are_mapped() {
     assert_eq!(logged(session)[0], mapping);
 }
 
-/// A list in each of its orders.
+/// Returns all permutations of a list.
 fn permutations<T: Clone>(items: &[T]) -> Vec<Vec<T>> {
     let Some((first, rest)) = items.split_first() else {
         return vec![Vec::new()];
@@ -514,7 +513,40 @@ fn methods_that_contradict_each_other_are_an_error_in_any_order() {
             "`with_proposal`, `with_saved_placement` set the placement; call only one of them"
         );
     }
-    // A policy beside a proposal is for later.
+    let twice = with()
+        .with_saved_placement(saved())
+        .with_unverified_placement(saved());
+    // Conflicting calls are found before anything else, here before a pin to a device that does not
+    // exist.
+    let found = [
+        twice.clone().with_pin("a", "CPU:7").build().err(),
+        twice.with_pin("a", "CPU:7").conflicts().err(),
+    ];
+    for error in found {
+        assert_eq!(
+            error.map(|error| error.to_string()).as_deref(),
+            Some(
+                "`with_saved_placement`, `with_unverified_placement` set the placement; call only one of them"
+            )
+        );
+    }
+    #[cfg(feature = "graphdef")]
+    for (builder, calls) in [
+        (
+            with().with_graph_def(&b""[..]),
+            "`with_graph`, `with_graph_def`",
+        ),
+        (
+            with().with_graph_def_file("none").with_graph_def(&b""[..]),
+            "`with_graph`, `with_graph_def`, `with_graph_def_file`",
+        ),
+    ] {
+        assert_eq!(
+            builder.build().unwrap_err().to_string(),
+            format!("{calls} set the graph; call only one of them")
+        );
+    }
+    // A policy may be combined with a proposal: it is used later.
     let policy = || PolicyRequest::new(ShippedPolicy::find("heft").unwrap());
     for builder in [
         with().with_policy(policy()).with_proposal(proposal()),
@@ -522,7 +554,7 @@ fn methods_that_contradict_each_other_are_an_error_in_any_order() {
     ] {
         assert!(builder.build().unwrap().report().policy().is_none());
     }
-    // Candidates bring graph and devices, whenever others are set.
+    // Candidates provide graph and devices, whenever the others are set.
     let candidates = session.placement().candidates();
     for builder in [
         with().with_candidates(candidates.clone()),
@@ -579,7 +611,7 @@ fn pins_name_nodes_and_devices() {
     assert!(text.contains("matches 3 devices"), "{text}");
     let text = error("b", "no device");
     assert!(text.contains("`no device`"), "{text}");
-    // Two pins of one node that contradict each other.
+    // Two contradicting pins of one node.
     let twice = three()
         .with_pin("b", "CPU:1")
         .with_pin("b", "CPU:2")
@@ -599,7 +631,7 @@ fn pins_name_nodes_and_devices() {
 }
 
 #[test]
-fn pins_by_name_hold_on_other_devices_too() {
+fn pins_by_name_also_apply_to_other_devices() {
     let watch = Watch::default();
     let session = |n_cpus| watch.session("Pass").with_device_count("CPU", n_cpus);
     let mut pinned = session(3).with_pin("b", "CPU:2").build().unwrap();

@@ -1,4 +1,4 @@
-//! SYCL devices in sessions, on whichever OpenCL devices this machine has.
+//! SYCL devices in sessions, on any OpenCL devices that this machine has.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ mod lost;
 
 const PREFIX: &str = "/job:localhost/replica:0/task:0";
 
-/// How many SYCL devices there are, for tests that need one.
+/// Returns the number of SYCL devices, for tests that need one.
 pub(crate) fn n_devices() -> usize {
     SyclDeviceFactory.list_physical().unwrap().len()
 }
@@ -76,7 +76,7 @@ pub(crate) fn floats(n: usize) -> Tensor {
 
 #[test]
 #[needs(Sycl)]
-fn more_devices_than_there_are_is_refused_with_their_names() {
+fn requesting_too_many_devices_is_rejected_with_their_names() {
     let n = n_devices();
     let mut options = options(1);
     options.device_count.insert("SYCL".to_owned(), 99);
@@ -96,7 +96,7 @@ fn more_devices_than_there_are_is_refused_with_their_names() {
 #[needs(Sycl)]
 fn a_graph_spans_the_cpu_and_a_sycl_device() {
     let devices = open(&options(1));
-    // Small ones are copied, large ones shared with devices that have the host's memory.
+    // Small tensors are copied, large ones shared with devices that use host memory.
     for n in [3, 100_000] {
         let b = GraphBuilder::new("graph");
         let x = b.placeholder::<f32>("x", [n]).unwrap();
@@ -130,8 +130,26 @@ fn a_graph_spans_the_cpu_and_a_sycl_device() {
 }
 
 #[test]
+#[needs(Sycl)]
+fn a_tensor_beyond_the_largest_buffer_is_refused_before_it_is_allocated() {
+    let devices = open(&options(1));
+    let sycl = format!("{PREFIX}/device:SYCL:0");
+    let device = devices.get(devices.find_by_name(&sycl).unwrap()).unwrap();
+    let limit_bytes = device.max_allocation_bytes();
+    assert!(limit_bytes < device.memory_capacity_bytes());
+    let n = usize::try_from(limit_bytes / 4 + 1).unwrap();
+    let b = GraphBuilder::new("graph");
+    let x = b.placeholder::<f32>("x", [n]).unwrap();
+    let on_sycl = b.device("/device:SYCL:0").unwrap();
+    on_sycl.named("y").relu(x).unwrap();
+    let error = session(b, &devices).build().unwrap_err().to_string();
+    assert!(error.contains("node `y`: tensor `x:0` takes "), "{error}");
+    assert!(error.contains(&sycl), "{error}");
+}
+
+#[test]
 #[needs(SecondSycl)]
-fn devices_of_one_platform_copy_directly_and_the_trace_says_so() {
+fn devices_of_one_platform_copy_directly_and_the_trace_shows_it() {
     let devices = open(&options(1));
     let platform = |index: usize| {
         let devices: Vec<_> = devices.iter().collect();
@@ -163,7 +181,7 @@ fn devices_of_one_platform_copy_directly_and_the_trace_says_so() {
     });
     let ways: Vec<_> = ways.collect();
     assert_eq!(ways.len(), 20);
-    // CPU, then the SYCL devices.
+    // The CPU, then the SYCL devices.
     let expected = if platform(1) == platform(2) {
         TransferWay::Direct
     } else {
@@ -187,7 +205,7 @@ fn a_device_without_memory_ends_the_run_with_node_op_device_and_bytes_and_anothe
         sycl.named("y").add(squared, squared).unwrap();
         b
     };
-    // What is fetched is computed by itself.
+    // Fetched nodes are computed separately.
     let fetches = &["y", "squared"];
     options.memory_bytes.insert("SYCL:0".to_owned(), 1000);
     let small = session(graph(), &open(&options)).build().unwrap();
@@ -198,7 +216,7 @@ fn a_device_without_memory_ends_the_run_with_node_op_device_and_bytes_and_anothe
     for part in ["squared", "Mul", "SYCL:0", "520 bytes", "520 of 1000"] {
         assert!(error.contains(part), "{error} lacks {part}");
     }
-    // What did not fit leaves nothing behind.
+    // The failed run leaves nothing behind.
     assert!(small.run(&[("x", floats(60))], fetches).is_ok());
     options.memory_bytes.clear();
     let large = session(graph(), &open(&options)).build().unwrap();
@@ -225,11 +243,11 @@ fn integers_divided_by_zero_are_an_error_of_the_run_that_names_the_node() {
     for part in ["quotient", "FloorDiv", "SYCL:0", "division by zero"] {
         assert!(error.contains(part), "{error} lacks {part}");
     }
-    // The next run knows nothing of it.
+    // The next run is unaffected.
     assert_eq!(run(4).unwrap()[0].as_slice::<i32>().unwrap(), [3, -4, 2]);
 }
 
-/// A kernel of an app's: `y = function(x)`.
+/// An app's kernel: `y = function(x)`.
 struct Custom {
     function: Arc<dyn DeviceFunction>,
     site: Arc<LaunchSite>,
@@ -254,7 +272,7 @@ impl Kernel for Custom {
     }
 }
 
-/// `Relu` on SYCL devices as function `twice` of a program.
+/// Registers `Relu` on SYCL devices as function `twice` of a program.
 fn custom(source: ProgramSource) -> KernelDef {
     let def = KernelDef::new("Relu", "SYCL").with_types("T", &[DType::F32]);
     def.with_priority(1).with_factory(move |node| {
@@ -269,7 +287,7 @@ fn custom(source: ProgramSource) -> KernelDef {
     })
 }
 
-/// What one session makes of -2, -1, 0 with the custom kernel.
+/// Returns the result of a session with the custom kernel for -2, -1, 0.
 fn run_custom(source: ProgramSource) -> Result<Vec<f32>, String> {
     let b = GraphBuilder::new("graph");
     let x = b.placeholder::<f32>("x", [3]).unwrap();
@@ -286,7 +304,7 @@ fn run_custom(source: ProgramSource) -> Result<Vec<f32>, String> {
 
 #[test]
 #[needs(Sycl)]
-fn apps_bring_kernels_as_source_and_hear_what_the_compiler_says() {
+fn apps_provide_kernels_as_source_and_get_the_compilers_messages() {
     let source = |body: &'static str| ProgramSource::of_source("app.c", body).with("FACTOR", "2");
     let good = "KERNEL void twice(GLOBAL const f32 *x, GLOBAL f32 *y, Index n)
         { const Index i = GLOBAL_ID(0); if (i < n) y[i] = FACTOR * x[i]; }";
@@ -303,7 +321,7 @@ fn apps_bring_kernels_as_source_and_hear_what_the_compiler_says() {
 
 #[test]
 #[needs(Sycl)]
-fn spirv_modules_run_where_the_driver_takes_them_and_are_refused_elsewhere() {
+fn spirv_modules_run_if_the_driver_accepts_them_and_are_rejected_otherwise() {
     let module: &[u8] = include_bytes!("../fixtures/spirv/twice.spv");
     match run_custom(ProgramSource::of_spirv("twice.spv", module)) {
         Ok(found) => assert_eq!(found, [-4.0, -2.0, 0.0]),

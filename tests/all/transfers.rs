@@ -17,7 +17,7 @@ use crate::sample::Random;
 
 /// Random placements over two to four CPU devices.
 #[test]
-fn runs_of_whole_models_make_the_transfers_that_their_placements_count() {
+fn runs_of_whole_models_make_the_transfers_that_their_placements_report() {
     let mut random = Random::new(20_261_123);
     let (mut n_all, mut n_once) = (0, 0);
     for name in models() {
@@ -41,11 +41,11 @@ fn runs_of_whole_models_make_the_transfers_that_their_placements_count() {
             n_once += plan.transfers().len() - moved.len();
         }
     }
-    // Weights do cross, and stay.
+    // Weights are transferred, and stay.
     assert!(n_once > 100 && n_all > 2 * n_once, "{n_once} of {n_all}");
 }
 
-/// Every node asks for a random device.
+/// Every node requests a random device.
 fn session(model: &Model, n_devices: u32, random: &mut Random) -> Session {
     let mut options = DeviceOptions::default();
     options.device_count.insert("CPU".to_owned(), n_devices);
@@ -64,7 +64,7 @@ fn session(model: &Model, n_devices: u32, random: &mut Random) -> Session {
         .unwrap()
 }
 
-/// Placeholders, outputs that nobody reads, and nodes that give nothing and that nobody waits for.
+/// Returns placeholders, unread outputs, and nodes without outputs that nothing waits for.
 fn whole_run(session: &Session) -> (Vec<&str>, Vec<&str>, Vec<&str>) {
     let graph = session.graph();
     let (mut feeds, mut fetches, mut targets) = (Vec::new(), Vec::new(), Vec::new());
@@ -75,7 +75,7 @@ fn whole_run(session: &Session) -> (Vec<&str>, Vec<&str>, Vec<&str>) {
         } else if graph.successors().row(node.index()).is_empty() {
             match graph.output_range(node).len() {
                 0 => targets.push(name),
-                // Its first output makes it run.
+                // Fetching its first output makes it run.
                 _ => fetches.push(name),
             }
         }
@@ -83,7 +83,7 @@ fn whole_run(session: &Session) -> (Vec<&str>, Vec<&str>, Vec<&str>) {
     (feeds, fetches, targets)
 }
 
-/// Bytes of each transfer that a run recorded.
+/// Returns the bytes of each transfer that a run recorded.
 fn moved_by_a_run(session: &Session, model: &Model, what: &str) -> Vec<u64> {
     let (names, fetches, targets) = whole_run(session);
     let of_model = |name: &str| -> Option<Tensor> {

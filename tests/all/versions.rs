@@ -6,8 +6,8 @@ use placewright::policy::{
 
 use crate::sample;
 
-/// A shipped policy as if it had been built for another version of the contract: names carry the
-/// version.
+/// A shipped policy as if it were built for another version of the contract, which is part of the
+/// names.
 fn built_for(version: &str) -> Vec<u8> {
     let (from, to) = (b"@0.1.0", format!("@{version}"));
     assert_eq!(from.len(), to.len(), "names must keep their length");
@@ -59,7 +59,7 @@ fn a_policy_of_another_minor_is_refused_with_both_versions() {
 }
 
 #[test]
-fn a_policy_that_calls_something_newer_is_told_what_is_missing() {
+fn a_policy_that_calls_something_newer_is_rejected_with_what_is_missing() {
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
     let component = wat::parse_str(
         r#"(component

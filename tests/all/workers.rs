@@ -1,5 +1,4 @@
-//! Sessions that know of devices of other processes: where graphs may be placed, and what is
-//! refused.
+//! Sessions that know devices of other processes: where graphs may be placed, and what is rejected.
 
 use std::sync::Arc;
 
@@ -104,12 +103,12 @@ fn graphs_are_placed_on_devices_of_workers_and_not_run_there() {
     let error = run(&there).unwrap_err();
     assert!(error.contains(&names[1]), "{error}");
 
-    // What asks for this process runs here.
+    // Nodes that request this process run here.
     let here = build("/job:localhost", &[]).unwrap();
     assert_eq!(device_of(&here, "y"), names[2]);
     assert_eq!(run(&here).unwrap(), [3.0]);
 
-    // A worker that no filter means is not there.
+    // A worker that no filter matches is absent.
     let error = build(THERE, &["/job:other"]).unwrap_err().to_string();
     assert!(error.contains(THERE), "{error}");
     let error = build("", &["/jobs"]).unwrap_err().to_string();
@@ -117,7 +116,7 @@ fn graphs_are_placed_on_devices_of_workers_and_not_run_there() {
 }
 
 #[test]
-fn clusters_known_by_attributes_have_the_devices_that_are_here() {
+fn clusters_given_by_attributes_include_local_devices() {
     let factories = default_factories();
     let own = factories
         .create_cpu_devices(&DeviceOptions::default(), HERE)
@@ -143,9 +142,9 @@ fn clusters_known_by_attributes_have_the_devices_that_are_here() {
     assert!(devices_from_attributes(&manager, vec![badly_named]).is_err());
 }
 
-/// Whatever else there is, and as many as are asked for.
+/// Whatever other devices exist, and as many as are requested.
 #[test]
-fn cpu_devices_can_be_had_alone() {
+fn cpu_devices_can_be_requested_alone() {
     let factories = default_factories();
     let mut options = DeviceOptions::default();
     options.device_count.insert("CPU".to_owned(), 3);

@@ -1,4 +1,5 @@
-//! Names of nodes and devices are found by `&str`, and related to each other, without allocating.
+//! Checks that names of nodes and devices are looked up by `&str`, and compared, without
+//! allocating.
 
 #[expect(dead_code, reason = "other suites use the rest")]
 #[path = "../support/fakes.rs"]
@@ -16,7 +17,7 @@ use placewright::names::NameArena;
 
 use crate::fakes::FakeDevice;
 
-/// Allocations of a call on this thread.
+/// Returns the number of allocations of a call on this thread.
 fn n_allocations(call: impl FnOnce()) -> u64 {
     allocation_counter::measure(call).count_total
 }
@@ -34,7 +35,7 @@ fn set() -> DeviceSet {
 }
 
 #[test]
-fn what_allocates_is_counted() {
+fn allocations_are_counted() {
     assert!(n_allocations(|| drop(black_box("a string".to_owned()))) > 0);
 }
 
@@ -62,7 +63,7 @@ fn devices_are_found_without_allocating() {
         assert_eq!(set.find_by_name(black_box("/device:CPU:3")), None);
     });
     assert_eq!(allocated, 0);
-    // A manager knows the local spellings, too.
+    // A manager also knows the local names.
     let manager = DeviceManager::new(set.iter().map(|(_, device)| device.clone()));
     let allocated = n_allocations(|| {
         for spelling in [canonical, legacy, "/device:CPU:3", "CPU:3"] {
@@ -74,7 +75,7 @@ fn devices_are_found_without_allocating() {
 }
 
 #[test]
-fn names_in_an_arena_take_their_text_once() {
+fn an_arena_stores_names_once() {
     let mut arena = NameArena::default();
     let names: Vec<String> = (0..10_000)
         .map(|id| format!("layer_{id}/weights"))
@@ -85,7 +86,7 @@ fn names_in_an_arena_take_their_text_once() {
             arena.insert(name).expect("far fewer than 4 GiB");
         }
     });
-    // Growing by doubling; 10,000 separate strings would be 10,000 allocations.
+    // The arena grows by doubling; 10,000 separate strings would be 10,000 allocations.
     assert!(info.count_total < 100, "{info:?}");
     assert!(
         (info.bytes_current as usize) < 2 * n_bytes + 200_000,

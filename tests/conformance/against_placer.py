@@ -33,7 +33,7 @@ LOGGED = re.compile(r"placer\.cc:\d+\] (\S+): \((\w+)\): (/job:\S+)$")
 
 
 class Draw:
-    """A random graph: most of it can be placed, some of it cannot."""
+    """A random graph. Most can be placed, some cannot."""
 
     def __init__(self, seed):
         from tensorflow.core.framework import graph_pb2
@@ -43,12 +43,12 @@ class Draw:
         self.is_soft = self.random.random() < 0.25
         self.graph = graph_pb2.GraphDef()
         self.graph.versions.producer = 2000
-        # By what they give: (tensor name, node name).
+        # By type of output: (tensor name, node name).
         self.floats, self.ints, self.resources = [], [], []
-        # Those of no known shape, which may be split.
+        # Tensors of unknown shape, which may be split.
         self.placeholders = []
         self.names = []
-        # Most graphs ask for few devices, so that requests meet.
+        # Most graphs request few devices, so that requests coincide.
         self.share_asked = self.random.choice([0.1, 0.3, 0.5, 0.7])
         self.asked = [self.request() for _ in range(self.random.choice([1, 1, 2, 3]))]
         for _ in range(self.random.randint(2, 30)):
@@ -81,7 +81,7 @@ class Draw:
         node.input.extend(inputs)
         for attr, dtype in types.items():
             node.attr[attr].type = dtype
-        # Identities are mostly left to the placer.
+        # Most identities are left to the placer.
         share = self.share_asked * (0.2 if op == "Identity" else 1)
         if self.random.random() < share:
             node.device = self.random.choice(self.asked)
@@ -134,7 +134,7 @@ class Draw:
         self.floats.append(self.node("AddV2", [first, second], T=FLOAT).name)
 
     def add_identity(self):
-        """A chain of them."""
+        """Adds a chain of identities."""
         tensor = self.float_input()
         for _ in range(self.random.choice([1, 1, 1, 2, 3])):
             tensor = self.node("Identity", [tensor], T=FLOAT).name
@@ -176,7 +176,7 @@ class Draw:
         self.node("NoOp")
 
     def shuffle(self):
-        """Another order in the file; producers need not come first."""
+        """Changes the order in the file; producers need not come first."""
         nodes = list(self.graph.node)
         self.random.shuffle(nodes)
         del self.graph.node[:]
@@ -191,10 +191,10 @@ class Draw:
 
 
 def placed_by_tensorflow(tf, session_api, draw):
-    """Device by node name, or the error."""
+    """Returns the device by node name, or the error."""
     graph = tf.Graph()
     options = session_api.TF_NewImportGraphDefOptions()
-    # Groups may be named after no node.
+    # A group may have a name that no node has.
     session_api.TF_ImportGraphDefOptionsSetValidateColocationConstraints(options, False)
     try:
         with graph._c_graph.get() as c_graph:
@@ -242,7 +242,7 @@ def placed_by_tensorflow(tf, session_api, draw):
 
 
 def placed_by_program(program, folder, number, draw):
-    """Device by node name, or the error."""
+    """Returns the device by node name, or the error."""
     path = pathlib.Path(folder) / f"{number}.pb"
     path.write_bytes(draw.graph.SerializeToString())
     command = [program, "place", path, "--device-count", f"CPU={draw.n_devices}", "--no-calibration"]
@@ -260,7 +260,7 @@ def placed_by_program(program, folder, number, draw):
 
 
 def matching_identities(draw):
-    """The identities that the rule is about, to know that the graphs have some."""
+    """Returns the identities to which the rule applies, to check that the graphs have some."""
     nodes = {node.name: node for node in draw.graph.node}
     ends = collections.defaultdict(list)
     for node in draw.graph.node:
@@ -277,7 +277,7 @@ def matching_identities(draw):
 
 
 def keep_stdout():
-    """TensorFlow prints placements there, too, from C++."""
+    """Returns a copy of standard output, and discards what TensorFlow prints there, also from C++."""
     ours = os.fdopen(os.dup(1), "w")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

@@ -1,5 +1,5 @@
-//! The host carries no choice of its own: the cases of area `placer` under policies that choose
-//! otherwise than TensorFlow.
+//! Checks that the host makes no placement choices of its own: runs the cases of area `placer` with
+//! policies that choose differently than TensorFlow.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,8 +19,8 @@ use crate::id;
 use crate::placer;
 use crate::read;
 
-/// Cases in which a generator goes to its consumers, or a metadata op or an identity to its input,
-/// and that is not item 0.
+/// Cases in which a generator follows its consumers, or a metadata op or an identity its input, to
+/// a device that is not item 0.
 const HINT_CASES: [&str; 19] = [
     "placer/generator_follows_all_consumers",
     "placer/hint_generator_before_generator",
@@ -43,7 +43,7 @@ const HINT_CASES: [&str; 19] = [
     "placer/x_type_constraint_cpu_only",
 ];
 
-/// Case, node, and the last device that the node may run on.
+/// Case, node, and the last legal device of the node.
 const LAST: [(&str, &str, &str); 9] = [
     (
         "no_constraints",
@@ -75,7 +75,7 @@ const LAST: [(&str, &str, &str); 9] = [
         "a",
         "/job:localhost/replica:0/task:0/device:CPU:3",
     ),
-    // One device is legal for each of these.
+    // Each of these nodes has one legal device.
     (
         "session_follow_consumer_generator",
         "n",
@@ -108,7 +108,7 @@ pub(crate) fn trials(folder: &Path) -> Vec<Trial> {
     ]
 }
 
-/// All cases of the area, whichever file they are in.
+/// Returns all cases of the area, from any file.
 fn cases(folder: &Path) -> Result<Vec<Value>, String> {
     let mut cases = Vec::new();
     for path in files(folder)? {
@@ -118,8 +118,8 @@ fn cases(folder: &Path) -> Result<Vec<Value>, String> {
     Ok(cases)
 }
 
-/// If the host followed hints, these cases would pass; if it put hints into the sets, others would
-/// fail.
+/// If the host followed hints, these cases would pass; if it changed candidate sets because of
+/// hints, others would fail.
 fn ignoring_hints(cases: &[Value]) -> Result<(), String> {
     let chooser = Chooser::fixture("ignores-hints")?;
     let mut failing = BTreeSet::new();
@@ -136,7 +136,7 @@ fn ignoring_hints(cases: &[Value]) -> Result<(), String> {
     equal("cases that fail", &failing, &expected)
 }
 
-/// Each group that TensorFlow places elsewhere has a member with a hint.
+/// Checks that each group that TensorFlow places elsewhere has a member with a hint.
 fn differs_by_hints(candidates: &Candidates, chooser: &Chooser) -> Result<(), String> {
     let (with, without) = (
         Chooser::priority()?.place(candidates)?,
@@ -195,7 +195,7 @@ fn taking_the_last(cases: &[Value]) -> Result<(), String> {
             }
         }
     }
-    equal("nodes that were not met", &named, &BTreeSet::new())?;
+    equal("nodes that no case has", &named, &BTreeSet::new())?;
     if n_changed < cases.len() / 2 {
         return Err(format!("{n_changed} of {} cases change", cases.len()));
     }

@@ -1,4 +1,5 @@
-//! Who chooses among what the host lists: a sandboxed policy, compiled once for all cases.
+//! Chooses among the candidates that the host lists: a sandboxed policy, compiled once for all
+//! cases.
 
 use std::sync::Mutex;
 use std::sync::OnceLock;
@@ -16,7 +17,7 @@ use placewright::policy::place_natively;
 
 use crate::equal;
 
-/// Instructions that one placement may take: thousands of times what the largest case needs.
+/// Maximum fuel of one placement: thousands of times what the largest case needs.
 const FUEL: u64 = 10_000_000_000;
 
 /// A policy in the sandbox, and its native build if it has one.
@@ -51,7 +52,7 @@ impl Chooser {
         })
     }
 
-    /// What it chooses, and its twin alike, checked.
+    /// Returns the checked placement, after comparing it with that of the native build.
     pub(crate) fn place(&self, candidates: &Candidates) -> Result<Placement, String> {
         let options = PlaceOptions::default();
         let sandboxed = self
@@ -69,7 +70,7 @@ impl Chooser {
     }
 }
 
-/// By fuel rather than by the clock, so that no busy machine changes a plan.
+/// Limits by fuel rather than time, so that a busy machine does not change a plan.
 fn limits() -> PolicyLimits {
     PolicyLimits::default().with_fuel(Some(FUEL))
 }

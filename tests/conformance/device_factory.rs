@@ -91,7 +91,7 @@ fn run(registry: &mut FactoryRegistry, step: &Value) -> Result<(), String> {
         }
         "get_any_device_details" => {
             let index = step["index"].as_i64().ok_or("step has no index")?;
-            // A negative index cannot be asked for.
+            // Negative indices are unrepresentable.
             let found = usize::try_from(index)
                 .map_err(|error| DeviceError::InvalidArgument(format!("device {index}: {error}")))
                 .and_then(|index| registry.device_details(index));
@@ -145,7 +145,7 @@ fn options(step: &Value) -> Result<DeviceOptions, String> {
     Ok(options)
 }
 
-/// Checks the error, where the case expects one, or else what was found.
+/// Checks the error, if the case expects one, or otherwise the result.
 fn unless_refused<T: std::fmt::Debug>(
     found: Result<T, DeviceError>,
     expect: &Value,
@@ -185,7 +185,7 @@ fn first_then_any_order(found: &[String], expect: &Value) -> Result<(), String> 
 
 fn cpu_attributes(registry: &FactoryRegistry, case: &Value) -> Result<(), String> {
     let mut options = options(case)?;
-    // The cases are of machines without any.
+    // The cases assume machines without SYCL devices.
     options.device_count.entry("SYCL".to_owned()).or_insert(0);
     let devices = registry.create_devices(&options, text(case, "prefix")?);
     unless_refused(devices, &case["expect"], |devices| {

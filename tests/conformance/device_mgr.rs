@@ -194,7 +194,7 @@ fn renamed(case: &Value) -> Result<(), String> {
     equal("other attributes", &with_old_name, old)
 }
 
-/// One worker that answers at once.
+/// A cluster of one worker that answers at once.
 #[derive(Debug)]
 struct Cluster {
     name: Option<String>,

@@ -1,4 +1,4 @@
-//! `device_name.json`: grammar, spellings, relations and merging.
+//! `device_name.json`: grammar, string forms, relations and merging.
 
 use placewright::names::DeviceName;
 use placewright::names::MergeMode;
@@ -52,7 +52,7 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
             )
         }
         "merge" => {
-            let soft = case["soft"].as_bool().ok_or("case says not whether soft")?;
+            let soft = case["soft"].as_bool().ok_or("case has no flag `soft`")?;
             let mode = if soft {
                 MergeMode::Soft
             } else {
@@ -103,8 +103,8 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
                 text(case, "type")?,
                 number("id_number")?,
             );
-            // A device of a name that does not read as it prints is refused, as its constructor
-            // refuses it.
+            // A device whose name does not print as it was parsed is rejected, as by its
+            // constructor.
             if expect["error"].is_object() {
                 return refused(DeviceName::parse_full(&full.to_string()), &expect["error"]);
             }
@@ -206,7 +206,7 @@ fn merged(
     same_name(&name, expect)
 }
 
-/// The result is compared after parsing: any equivalent spelling will do.
+/// Compares the result after parsing: any equivalent form is accepted.
 fn same_name(found: &DeviceName, expect: &Value) -> Result<(), String> {
     let expected = DeviceName::parse_full(text(expect, "result")?).map_err(|e| e.to_string())?;
     equal("result", &found.to_string(), &expected.to_string())

@@ -44,7 +44,7 @@ fn nested(case: &Value) -> Result<(), String> {
     )
 }
 
-/// The operation `it` in the scopes of a case.
+/// Adds the operation `it` in the scopes of a case.
 fn add_nested(
     builder: &GraphBuilder,
     case: &Value,
@@ -77,7 +77,7 @@ fn add_nested(
     Ok(operation.finish())
 }
 
-/// A scope of the function that a case describes.
+/// Returns a scope with the function that a case describes.
 fn by_function(scope: &Scope, words: &str) -> Result<Scope, String> {
     let quoted = |text: &str| text.trim().trim_matches('\'').to_owned();
     if let Some(result) = words.strip_prefix("function returning ") {
@@ -108,7 +108,7 @@ fn by_function(scope: &Scope, words: &str) -> Result<Scope, String> {
     }))
 }
 
-/// Lines such as `with device('/cpu:0'): with colocate_with(a): b`, each of which adds one
+/// Runs lines such as `with device('/cpu:0'): with colocate_with(a): b`, each of which adds one
 /// operation.
 fn colocated(case: &Value) -> Result<(), String> {
     let builder = GraphBuilder::new("colocation");
@@ -170,7 +170,7 @@ fn classes(graph: &Graph, name: &str) -> Result<Vec<String>, String> {
     Ok(classes.collect())
 }
 
-/// What Python raises.
+/// Returns the exception that Python raises.
 fn build_error(error: &BuildError) -> &'static str {
     match error {
         BuildError::NoDevice { .. } => "TypeError",

@@ -56,7 +56,7 @@ fn set(case: &Value) -> Result<DeviceSet, String> {
         let priority = device["priority"]
             .as_i64()
             .and_then(|n| i32::try_from(n).ok());
-        // A negative priority in a case means: no factory is registered.
+        // A negative priority in a case means that no factory is registered.
         if let Some(priority) = priority
             && priority > UNREGISTERED_TYPE_PRIORITY
         {

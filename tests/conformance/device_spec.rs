@@ -55,7 +55,7 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
     }
 }
 
-/// What Python raises.
+/// Returns the exception that Python raises.
 pub(crate) fn name_error(error: &NameError) -> &'static str {
     match error {
         NameError::Spec { .. } => "ValueError",
@@ -63,7 +63,7 @@ pub(crate) fn name_error(error: &NameError) -> &'static str {
     }
 }
 
-/// What Python raises, and its text.
+/// The exception that Python raises, and its message.
 pub(crate) type Raised = (&'static str, String);
 
 fn made(made: Result<DeviceSpec, Raised>, expect: &Value) -> Result<(), String> {
@@ -79,8 +79,8 @@ fn made(made: Result<DeviceSpec, Raised>, expect: &Value) -> Result<(), String> 
     }
 }
 
-/// A specification of these components; strings where numbers are expected are converted, and
-/// numbers where strings are.
+/// Returns a specification with these components. Strings are converted if a number is expected,
+/// and numbers if a string is.
 pub(crate) fn changed(mut spec: DeviceSpec, changes: &Value) -> Result<DeviceSpec, Raised> {
     for (component, value) in changes.as_object().into_iter().flatten() {
         let text = match value {
@@ -88,7 +88,7 @@ pub(crate) fn changed(mut spec: DeviceSpec, changes: &Value) -> Result<DeviceSpe
             Value::String(text) => Some(text.clone()),
             number => Some(number.to_string()),
         };
-        // By the grammar of specifications, whose numbers are Python's.
+        // Parsed by the grammar of specifications, whose numbers are Python's.
         let number = || {
             let Some(digits) = &text else {
                 return Ok(None);

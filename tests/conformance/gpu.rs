@@ -1,4 +1,4 @@
-//! `gpu.json`: memory limits of GPUs, and which devices are made of them.
+//! `gpu.json`: memory limits of GPUs, and the devices created on them.
 
 use placewright::device::gpu::ComputeCapability;
 use placewright::device::gpu::GpuEra;
@@ -17,7 +17,7 @@ use crate::equal;
 use crate::mentions;
 use crate::text;
 
-/// The smallest that TensorFlow's builds support.
+/// The oldest GPUs that TensorFlow's builds support.
 const MIN_COMPUTE_CAPABILITY: ComputeCapability = ComputeCapability { major: 3, minor: 5 };
 
 pub(crate) fn check(case: &Value) -> Result<(), String> {
@@ -40,7 +40,7 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
         return mentions(result, &expect["error"]);
     }
     let found = result.map_err(|error| error.to_string())?;
-    same_as_far_as_told("result", &found, expect)
+    matches_expected("result", &found, expect)
 }
 
 fn category_of(error: &GpuPlanError) -> &'static str {
@@ -76,22 +76,22 @@ fn plan(inputs: &Inputs) -> Result<Value, GpuPlanError> {
     Ok(json!({ "devices": devices.collect::<Value>() }))
 }
 
-/// Lists must be of equal length; of an object, only what the case names counts.
-fn same_as_far_as_told(what: &str, found: &Value, expected: &Value) -> Result<(), String> {
+/// Compares lists of equal length; of objects, compares only the keys that the case has.
+fn matches_expected(what: &str, found: &Value, expected: &Value) -> Result<(), String> {
     match (found, expected) {
         (Value::Array(found), Value::Array(expected)) => {
             equal(&format!("number of {what}"), &found.len(), &expected.len())?;
             let mut pairs = found.iter().zip(expected).enumerate();
             pairs.try_for_each(|(at, (found, expected))| {
-                same_as_far_as_told(&format!("{what}[{at}]"), found, expected)
+                matches_expected(&format!("{what}[{at}]"), found, expected)
             })
         }
         (Value::Object(found), Value::Object(expected)) => {
             for (key, expected) in expected {
                 let found = found.get(key).ok_or_else(|| {
-                    format!("{what}: the case expects `{key}`, which nothing here is called")
+                    format!("{what}: the case expects `{key}`, which the result lacks")
                 })?;
-                same_as_far_as_told(key, found, expected)?;
+                matches_expected(key, found, expected)?;
             }
             Ok(())
         }
@@ -105,14 +105,14 @@ struct Inputs {
     options: GpuOptions,
 }
 
-/// Reads all inputs; one that is not known is an error, so that nothing is passed over.
+/// Reads all inputs. An unknown input is an error, so that none is ignored.
 fn read(inputs: &Map<String, Value>) -> Result<Inputs, String> {
     let mut read = Inputs {
         gpus: Vec::new(),
         device_count: None,
         options: GpuOptions::default(),
     };
-    // How many GPUs there are is needed before what they are.
+    // The number of GPUs is needed before their properties.
     let n_gpus = inputs.get("visible_count").map_or(Ok(1), number)?;
     read.gpus = vec![usual_gpu(); n_gpus];
     for (key, value) in inputs {
@@ -160,7 +160,7 @@ fn read(inputs: &Map<String, Value>) -> Result<Inputs, String> {
     Ok(read)
 }
 
-/// What a case says of the GPUs: one value for all, or a list with one for each.
+/// Applies a property of GPUs: one value for all, or a list with one per GPU.
 fn of_gpus(gpus: &mut [PhysicalGpu], key: &str, value: &Value) -> Result<(), String> {
     for (index, gpu) in gpus.iter_mut().enumerate() {
         let is_range = matches!(key, "priority_range" | "stream_priority_range");
@@ -219,7 +219,7 @@ fn era(value: &Value) -> Result<GpuEra, String> {
     }
 }
 
-/// `7`, `7.5` or `"7.5"`.
+/// Parses `7`, `7.5` or `"7.5"`.
 fn compute_capability(value: &Value) -> Result<ComputeCapability, String> {
     let text = string(value)?;
     let (major, minor) = text.split_once('.').unwrap_or((&text, "0"));
@@ -257,7 +257,7 @@ fn number<T: std::str::FromStr>(value: &Value) -> Result<T, String> {
         .map_err(|_| format!("{value} is no number that fits"))
 }
 
-/// A text, or another value as it is written.
+/// Returns a string, or another value as JSON.
 fn string(value: &Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text.clone()),

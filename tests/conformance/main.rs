@@ -1,6 +1,6 @@
-//! TensorFlow's rules, case by case: one test per case of `cases/*.json`, or of the folder that
-//! `PLACEWRIGHT_CASES` names. The `area` of a case says which part of the library it is about;
-//! files may be called anything.
+//! Checks TensorFlow's rules: one test per case of `cases/*.json`, or of the folder in
+//! `PLACEWRIGHT_CASES`. The `area` of a case selects the part of the library under test; file names
+//! are arbitrary.
 
 #[cfg(feature = "graphdef")]
 mod choice;
@@ -35,10 +35,10 @@ use libtest_mimic::Failed;
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-/// Runs one case; the error says what differs.
+/// Runs one case; the error describes the difference.
 type Check = fn(&Value) -> Result<(), String>;
 
-/// What is checked, by the area that cases name.
+/// The checks, by the area of a case.
 const AREAS: &[(&str, Check)] = &[
     ("device_factory", device_factory::check),
     ("device_mgr", device_mgr::check),
@@ -79,7 +79,7 @@ fn main() {
     conclusion.exit();
 }
 
-/// One test per case of a folder, and one that fails per file that cannot be read.
+/// Returns one test per case of a folder, and one that fails per unreadable file.
 fn trials(folder: &Path) -> Vec<Trial> {
     let paths = match files(folder) {
         Ok(paths) => paths,
@@ -98,7 +98,7 @@ fn trials(folder: &Path) -> Vec<Trial> {
     trials
 }
 
-/// All `*.json` of a folder, in order.
+/// Returns all `*.json` files of a folder, in order.
 fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let failed = |error| format!("reading {}: {error}", folder.display());
     let mut paths = Vec::new();
@@ -113,7 +113,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     }
     if paths.is_empty() {
         return Err(format!(
-            "{} has no cases; they are lists in files `*.json`",
+            "{} has no cases; expected lists in `*.json` files",
             folder.display()
         ));
     }
@@ -121,7 +121,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// What became of the cases of one area.
+/// Counts the outcomes of the cases of one area.
 #[derive(Debug, Default)]
 struct Counts {
     n_read: usize,
@@ -171,7 +171,7 @@ fn trial(case: Value) -> Trial {
         return failure(&id(&case), format!("case has no `area`: {case:#}"));
     };
     let Some(&(_, check)) = AREAS.iter().find(|(checked, _)| *checked == area) else {
-        // Reported, not passed.
+        // Counted separately, not as passed.
         count(&case, |counts| counts.n_not_built += 1);
         return Trial::test(id(&case), || Ok(())).with_ignored_flag(true);
     };
@@ -186,7 +186,7 @@ fn trial(case: Value) -> Trial {
     })
 }
 
-/// A check for which the project keeps no case would never run.
+/// A check for which the project has no case would never run.
 fn has_cases(area: &'static str) -> Trial {
     let n_read = counts().get(area).map_or(0, |counts| counts.n_read);
     Trial::test(format!("cases/{area}"), move || match n_read {
@@ -199,14 +199,14 @@ fn failure(name: &str, message: String) -> Trial {
     Trial::test(name, move || Err(Failed::from(message)))
 }
 
-/// A text of a case.
+/// Returns a string of a case.
 fn text<'a>(case: &'a Value, key: &str) -> Result<&'a str, String> {
     case[key]
         .as_str()
         .ok_or_else(|| format!("case has no text `{key}`"))
 }
 
-/// Compares, with both sides in the message.
+/// Compares two values, and puts both into the message.
 fn equal<T: PartialEq + std::fmt::Debug>(
     what: &str,
     found: &T,
@@ -222,7 +222,7 @@ fn equal<T: PartialEq + std::fmt::Debug>(
 /// Checks that an error is of the kind that a case names.
 fn category(error: &Value, found: &str) -> Result<(), String> {
     match error["category"].as_str() {
-        // What ends a process of TensorFlow's is an error here, of whichever category.
+        // Errors that abort TensorFlow's process are ordinary errors here, of any category.
         Some("Fatal") => Ok(()),
         Some(expected) if expected != found => {
             Err(format!("the error is of category {found}, not {expected}"))
@@ -231,7 +231,7 @@ fn category(error: &Value, found: &str) -> Result<(), String> {
     }
 }
 
-/// Checks that an error came, and mentions what it must.
+/// Checks that the result is an error, and that its message contains all fragments.
 fn mentions<T: std::fmt::Debug, E: std::fmt::Display>(
     result: Result<T, E>,
     error: &Value,

@@ -1,5 +1,5 @@
-//! `partition.json`: the transfers between the partitions of placed graphs, each placed through the
-//! sandbox and natively.
+//! `partition.json`: the transfers between the partitions of placed graphs. Each graph is placed
+//! both in the sandbox and natively.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -39,7 +39,7 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
             .map(|name| FakeDevice::new(name, "CPU").shared()),
     ));
     let (graph, wanted) = graph(case, &names)?;
-    // The case says where each node is; the policy is told so by pins.
+    // The case states the device of each node; pins pass it to the policy.
     let mut builder = CandidatesBuilder::new(&graph, &devices);
     for (node, &device) in graph.nodes().zip(&wanted) {
         builder = builder.with_pin(node, DeviceId(device));
@@ -58,7 +58,7 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
     let expected = case["expect"]["partitions"]
         .as_object()
         .ok_or("case expects no partitions")?;
-    // In whichever order.
+    // In any order.
     let partitions = plan.partitions().iter();
     let found: BTreeSet<&str> = partitions
         .map(|partition| names[partition.device.index()])
@@ -76,8 +76,8 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
             &transfers(&plan, &graph, &names, device, "_Recv"),
             &sorted(&expected["recv"]),
         )?;
-        // TensorFlow carries control by an empty constant and an identity; a plan has a payload of
-        // its own for it.
+        // TensorFlow transfers control by an empty constant and an identity; a plan has its own
+        // payload for it.
         let n_control = expected["extra_ops"].as_array().map_or(0, Vec::len);
         equal(
             "control",
@@ -88,7 +88,7 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// The graph of a case, and where its nodes ask to be.
+/// Returns the graph of a case, and the devices that its nodes request.
 fn graph(case: &Value, devices: &[&str]) -> Result<(Arc<Graph>, Vec<u32>), String> {
     let nodes = case["graph"].as_array().ok_or("case has no graph")?;
     let mut n_outputs: BTreeMap<&str, usize> = BTreeMap::new();
@@ -147,7 +147,8 @@ fn graph(case: &Value, devices: &[&str]) -> Result<(Arc<Graph>, Vec<u32>), Strin
     Ok((Arc::new(assembler.finish()), placed))
 }
 
-/// The nodes in an order in which each comes after those that it reads; otherwise as given.
+/// Returns the nodes sorted so that each comes after those that it reads; otherwise in the given
+/// order.
 fn producers_first(nodes: &[Value]) -> Result<Vec<&Value>, String> {
     let mut waiting: Vec<&Value> = nodes.iter().collect();
     let (mut ordered, mut names) = (Vec::new(), BTreeSet::new());
@@ -167,7 +168,7 @@ fn producers_first(nodes: &[Value]) -> Result<Vec<&Value>, String> {
     Ok(ordered)
 }
 
-/// `node`, `node:slot` or `^node`; no slot = control.
+/// Splits `node`, `node:slot` or `^node`; without a slot it is a control input.
 fn split(input: &str) -> Result<(&str, Option<u32>), String> {
     if let Some(node) = input.strip_prefix('^') {
         return Ok((node, None));
@@ -178,7 +179,8 @@ fn split(input: &str) -> Result<(&str, Option<u32>), String> {
     }
 }
 
-/// One end of the transfers that a device sends or receives, as TensorFlow's nodes say it.
+/// Returns one side of the transfers that a device sends or receives, in the form of TensorFlow's
+/// nodes.
 fn transfers(plan: &Plan, graph: &Graph, names: &[&str], device: &str, op: &str) -> Vec<String> {
     let name = |id: DeviceId| names[id.index()];
     let ends = plan.transfers().iter().filter(|transfer| {
@@ -218,7 +220,7 @@ fn n_control_ends(plan: &Plan, names: &[&str], device: &str) -> usize {
         .count()
 }
 
-/// The order of transfers is nobody's business.
+/// Sorts a list: the order of transfers is unspecified.
 fn sorted(list: &Value) -> Vec<String> {
     let mut strings: Vec<String> = list
         .as_array()

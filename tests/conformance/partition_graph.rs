@@ -1,7 +1,8 @@
-//! `partition_graph.json`: graphs that TensorFlow has placed and cut, file to partitions: which
-//! nodes are on which device, what each reads from where, and what is sent. `graphs/make_cases.py`
-//! says how the expectations were made. Of the graphs with conditionals and loops
-//! (`partition_graph_loops.json`) only what holds without control flow is checked.
+//! `partition_graph.json`: graphs that TensorFlow has placed and partitioned, from file to
+//! partitions: the nodes on each device, the source of each input, and the transfers.
+//! `graphs/make_cases.py` documents how the expectations were made. For graphs with conditionals
+//! and loops (`partition_graph_loops.json`), only the properties that do not depend on control flow
+//! are checked.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -49,7 +50,7 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
         return equal("back edges", &json!(back_edges(&plan, &graph)), expected);
     }
     let cut = Cut::new(&plan, &graph);
-    // Element by element, so that a difference is short.
+    // Compared element by element, so that a reported difference is short.
     let expected = expect["partitions"].as_object().ok_or("no partitions")?;
     let found = cut.partitions();
     let devices: BTreeSet<&String> = expected.keys().collect();
@@ -70,7 +71,7 @@ fn graph(file: &str) -> Result<Arc<Graph>, String> {
     Ok(Arc::new(graph.map_err(|error| error.to_string())?))
 }
 
-/// Placed by `priority` on so many CPU devices, and cut.
+/// Places the graph by `priority` on `n_cpus` CPU devices, and partitions it.
 fn plan(case: &Value, graph: &Arc<Graph>, n_cpus: u64) -> Result<Plan, String> {
     let cpu = |index| {
         let name = format!("/job:localhost/replica:0/task:0/device:CPU:{index}");
@@ -118,8 +119,8 @@ fn plan(case: &Value, graph: &Arc<Graph>, n_cpus: u64) -> Result<Plan, String> {
         .map_err(|error| error.to_string())
 }
 
-/// TensorFlow has a CPU kernel for each of these ops; which of them this build has is another
-/// question.
+/// Registers a kernel for each of these ops: TensorFlow has CPU kernels for them, whether or not
+/// this build has.
 fn of_tensorflow(graph: &Graph) -> KernelRegistry {
     let mut kernels = KernelRegistry::empty();
     for op in graph.op_names() {
@@ -128,7 +129,8 @@ fn of_tensorflow(graph: &Graph) -> KernelRegistry {
     kernels
 }
 
-/// What a loop hands to its next iteration, which no order of the plan shows.
+/// Returns the values that a loop passes to its next iteration, which the order of the plan does
+/// not show.
 fn back_edges(plan: &Plan, graph: &Graph) -> Vec<String> {
     let edges = plan.back_edges().iter();
     let mut spelled: Vec<String> = edges
@@ -138,13 +140,13 @@ fn back_edges(plan: &Plan, graph: &Graph) -> Vec<String> {
     spelled
 }
 
-/// A plan, read as TensorFlow's partition graphs are.
+/// A plan in the form of TensorFlow's partition graphs.
 struct Cut<'a> {
     plan: &'a Plan,
     graph: &'a Graph,
-    /// Step that writes each value.
+    /// The step that writes each value.
     writers: Vec<StepId>,
-    /// Steps that each step waits for: one per value read, and per control edge.
+    /// The steps that each step waits for: one per value read, and one per control edge.
     waits: Vec<Vec<StepId>>,
 }
 
@@ -166,7 +168,7 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// Per device the nodes that run there, each with what it reads, data before control.
+    /// Returns the nodes on each device, each with its inputs, data before control.
     fn partitions(&self) -> BTreeMap<String, BTreeMap<&'a str, Vec<String>>> {
         let mut found: BTreeMap<String, BTreeMap<&str, Vec<String>>> = BTreeMap::new();
         for id in self.plan.step_ids().map(StepId) {
@@ -206,7 +208,7 @@ impl<'a> Cut<'a> {
         reads
     }
 
-    /// What is read, and where it comes from if not from this device.
+    /// Returns an input, and its source if that is on another device.
     fn spelled(&self, what: &str, writer: StepId) -> String {
         match self.plan.step(writer).kind {
             StepKind::Receive(transfer) => {
@@ -237,7 +239,7 @@ impl<'a> Cut<'a> {
         spelled
     }
 
-    /// Per feed the devices that read it.
+    /// Returns the devices that read each feed.
     fn fed(&self) -> BTreeMap<String, BTreeSet<String>> {
         let feeds = self.plan.feeds().iter();
         feeds
@@ -249,7 +251,7 @@ impl<'a> Cut<'a> {
             .collect()
     }
 
-    /// Per fetch the device that it stands on.
+    /// Returns the device of each fetch.
     fn fetches(&self) -> BTreeMap<String, String> {
         let fetches = self.plan.fetches().iter();
         fetches
@@ -264,7 +266,7 @@ impl<'a> Cut<'a> {
     }
 }
 
-/// The devices are CPUs, numbered as in their set.
+/// Devices are CPUs, numbered as in their set.
 fn device(id: DeviceId) -> String {
     format!("CPU:{}", id.0)
 }

@@ -1,6 +1,6 @@
-//! `placer.json`: where TensorFlow's placer puts nodes. The host lists what is legal, the policy
-//! `priority` chooses, and its plan is checked; the sandboxed policy and its native build must
-//! agree.
+//! `placer.json`: the devices on which TensorFlow's placer puts nodes. The host lists legal
+//! candidates, the policy `priority` chooses, and its plan is checked. The sandboxed policy and its
+//! native build must agree.
 
 mod graph_def;
 
@@ -36,7 +36,7 @@ pub(crate) fn check(case: &Value) -> Result<(), String> {
     check_chosen(case, Chooser::priority()?)
 }
 
-/// [`check`], for any chooser.
+/// Runs [`check`] with any chooser.
 pub(crate) fn check_chosen(case: &Value, chooser: &Chooser) -> Result<(), String> {
     let expect = &case["expect"];
     let candidates = match (candidates(case)?, &expect["error"]) {
@@ -102,7 +102,7 @@ pub(crate) fn check_chosen(case: &Value, chooser: &Chooser) -> Result<(), String
     Ok(())
 }
 
-/// What the host lists for the policy, or refuses.
+/// Returns the candidates that the host lists for the policy, or its error.
 pub(crate) fn candidates(case: &Value) -> Result<Result<Candidates, CandidatesError>, String> {
     let devices = devices(case)?;
     let (ops, kernels) = (Arc::new(ops(case)?), kernels(case)?);
@@ -180,7 +180,7 @@ fn ops(case: &Value) -> Result<OpRegistry, String> {
     Ok(ops)
 }
 
-/// `name:kind=default` as ops spell it: there, a type that is a default is a constant.
+/// Converts `name:kind=default` to the form of ops: there, a default type is a constant.
 fn attribute(listed: &str) -> String {
     match listed.split_once('=') {
         Some((attr, dtype)) if DType::from_name(dtype).is_some() => {
@@ -194,7 +194,7 @@ fn strings(strings: &[String]) -> Vec<&str> {
     strings.iter().map(String::as_str).collect()
 }
 
-/// `(name, type)` pairs as ops spell them.
+/// Converts `(name, type)` pairs to the form of ops.
 fn arguments(listed: &Value) -> Result<Vec<String>, String> {
     let listed = listed.as_array().ok_or("an op has no list of arguments")?;
     let spelled = listed.iter().map(|argument| {
@@ -234,7 +234,7 @@ fn int(value: &Value) -> Result<i32, String> {
     int.ok_or_else(|| format!("no number: {value}"))
 }
 
-/// The device of each node.
+/// Returns the device of each node.
 fn assignment(placement: &Placement) -> BTreeMap<String, String> {
     let (graph, devices) = (placement.graph(), placement.device_set());
     let name = |node| {

@@ -1,4 +1,4 @@
-//! `rendezvous.json`: keys of transfers, written and read.
+//! `rendezvous.json`: keys of transfers, written and parsed.
 
 use placewright::names::FrameIteration;
 use placewright::names::NameError;
@@ -54,7 +54,7 @@ fn create(case: &Value) -> Result<Result<RendezvousKey, NameError>, String> {
     ))
 }
 
-/// A number of a case; those of 64 bits are strings.
+/// Returns a number of a case; 64-bit numbers are strings.
 fn number<T: std::str::FromStr>(case: &Value, key: &str) -> Result<T, String> {
     let number = match &case[key] {
         Value::String(text) => text.parse().ok(),

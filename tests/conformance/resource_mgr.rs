@@ -30,7 +30,7 @@ impl Resource for B {
     }
 }
 
-/// What a creator that fails says.
+/// The error of a creator that fails.
 #[derive(Debug, thiserror::Error)]
 enum CreateError {
     #[error(transparent)]
@@ -39,7 +39,7 @@ enum CreateError {
     Aborted,
 }
 
-/// The outcome of a call: what it gave, if anything, or the category and text of the error.
+/// The outcome of a call: its result, if any, or the category and message of the error.
 type Outcome = Result<Option<String>, (String, String)>;
 
 pub(crate) fn check(case: &Value) -> Result<(), String> {
@@ -113,9 +113,9 @@ fn call(manager: &mut ResourceManager, step: &Value) -> Result<Outcome, String> 
     })
 }
 
-/// Container, name and privacy of a stateful op's resource, as TensorFlow's `ContainerInfo` prints
-/// them. The arguments are the attributes `container` and `shared_name`, whether the node's name is
-/// the default, and that name.
+/// Returns container, name and privacy of a stateful op's resource, as TensorFlow's `ContainerInfo`
+/// prints them. The arguments are the attributes `container` and `shared_name`, whether the node's
+/// name is the default, and that name.
 fn info(manager: &ResourceManager, step: &Value) -> Outcome {
     let argument = |index: usize, key: &str| match &step["args"][index] {
         Value::Null => step[key].clone(),
@@ -148,8 +148,8 @@ fn info(manager: &ResourceManager, step: &Value) -> Outcome {
     )
 }
 
-/// The same value, but for the number in a private name, which counts what the process has made
-/// before.
+/// Compares values, except for the number in a private name, which counts all such names of the
+/// process.
 fn same_value(found: Option<&str>, expected: &str) -> Result<(), String> {
     let without_number = |text: &str| -> String {
         let is_private = text.ends_with(",private]");

@@ -1,4 +1,4 @@
-"""Gives Placewright and PyTorch turns on the same device, and tells how they compare; README.md says how it is measured.
+"""Runs Placewright and PyTorch in turns on the same device, and compares them; README.md describes the measurement.
 
     compare.py --placewright PROGRAM --python PYTHON --device GPU:0 --folder FOLDER
 
@@ -24,14 +24,14 @@ MODELS = ["mlp_b64", "bert_tiny", "lenet", "wide_branch"]
 DTYPES = ["float32", "bfloat16"]
 WAYS = {"to-device": "to the device", "from-device": "from the device"}
 TOLERANCE = 1e-4
-# Products in one run of either worker.
-N_PRODUCTS = 8
-# PyTorch compiles a model, or finds out that it cannot.
+# Matmuls per run of either worker.
+N_MATMULS = 8
+# Time for PyTorch to compile a model, or to fail.
 OPEN_SECONDS = 600
 
 
 class Side:
-    """One process, with one setting; `error` says why it is not there."""
+    """One process, with one setting; `error` is the reason why it is absent."""
 
     def __init__(self, name, command, log):
         self.name, self.worker, self.error, self.hello = name, None, None, {}
@@ -46,7 +46,7 @@ class Side:
             self.error = f"{error}; {last_line(self.log)}"
 
     def restart_if_ended(self):
-        """One that was killed, or has crashed, is missing in that row alone."""
+        """A process that was killed, or has crashed, is missing only in that row."""
         if self.worker and self.worker.process.poll() is not None:
             self.end()
             self.start()
@@ -71,14 +71,14 @@ def last_line(log):
 
 
 def cases(args):
-    """Name, kind, commands to open it for us and for PyTorch, settings of PyTorch that matter, and work of a run for its unit."""
+    """Name, kind, the commands that open it for us and for PyTorch, relevant settings of PyTorch, and the work of a run in its unit."""
     for model in args.models:
         graph = next(path for end in (".pb", ".skel.pb") if (path := ROOT / f"tests/models/{model}{end}").exists())
         command = {"do": "open-model", "graph": str(graph), "arrays": str(ROOT / f"tests/models/{model}.npz"), "tolerance": TOLERANCE}
         yield f"model {model}", command, SETTINGS, ("us", 1e3)
     for dtype in DTYPES:
         command = {"do": "open-matmuls", "side": args.side, "dtype": dtype}
-        flops = 2.0 * args.side**3 * N_PRODUCTS
+        flops = 2.0 * args.side**3 * N_MATMULS
         yield f"matmul of {args.side}, {dtype}", command, SETTINGS[:1], ("TFLOP/s", flops / 1e3)
     for size in args.copies:
         for way, text in WAYS.items():
@@ -92,7 +92,7 @@ def speed(unit, ns):
 
 
 def measure(args, sides, command, settings, unit):
-    """Medians of all sides, and the medians of the rounds' ratios: our time by theirs."""
+    """Returns the medians of all sides, and the medians of the rounds' ratios: our time divided by theirs."""
     errors, playing = {}, []
     for side in sides:
         if side.name != OURS and side.name not in settings:
@@ -203,7 +203,7 @@ def main():
         "peer": next((side.hello for side in sides[1:] if side.hello), {}),
         "rounds": args.rounds,
         "turn_ms": args.turn_ms,
-        # Processor time of other programs meanwhile.
+        # Processor time of other programs during the measurement.
         "others_cpu_seconds": round(busy_seconds() - busy - own_seconds, 1),
         "rows": rows,
     }
@@ -211,7 +211,7 @@ def main():
     print(show(report))
     if any(OURS in row["errors"] for row in rows):
         sys.exit(f"error: {OURS} has failed in a row")
-    # That it cannot compile, for want of a compiler say, is said in the table.
+    # The table reports if it cannot compile, for example without a compiler.
     if any(SETTINGS[0] in row["errors"] for row in rows):
         sys.exit("error: PyTorch has failed in a row")
 

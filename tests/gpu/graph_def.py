@@ -1,4 +1,4 @@
-"""Reads a frozen TensorFlow GraphDef without TensorFlow or protobuf: the wire format, and of its messages what models need.
+"""Reads a frozen TensorFlow GraphDef without TensorFlow or protobuf: the wire format, and the parts of its messages that models need.
 
 Fields are those of tensorflow/core/framework/{graph,node_def,attr_value,tensor,tensor_shape,types}.proto.
 """
@@ -37,7 +37,7 @@ def varint(data, at):
 
 
 def fields(data):
-    """Number and value of each field of a message: integers, or bytes."""
+    """Yields number and value of each field of a message: integers, or bytes."""
     at = 0
     while at < len(data):
         key, at = varint(data, at)
@@ -74,7 +74,7 @@ def packed(value, parse):
 
 
 def shape(data):
-    """Sizes, -1 where one is unknown; None where the rank is."""
+    """Returns the sizes, -1 if one is unknown; None if the rank is unknown."""
     sizes = []
     for number, value in fields(data):
         if number == 2:
@@ -85,7 +85,7 @@ def shape(data):
 
 
 def tensor(data):
-    """An array; `None` in place of elements that are not there."""
+    """Returns an array; `None` in place of missing elements."""
     dtype, sizes, content, values = "float32", [], b"", []
     for number, value in fields(data):
         if number == 1:
@@ -107,7 +107,7 @@ def tensor(data):
     n_elements = int(np.prod(sizes, dtype=np.int64))
     if not values:
         return (np.dtype(dtype), sizes)
-    # The last value stands for all that follow.
+    # The last value is repeated for all that follow.
     values += values[-1:] * (n_elements - len(values))
     return np.array(values[:n_elements], dtype).reshape(sizes)
 
@@ -136,7 +136,7 @@ def attr(data):
 
 
 def read(path):
-    """The nodes of a GraphDef, whose constants have their elements in `attrs["value"]`."""
+    """Returns the nodes of a GraphDef. Constants have their elements in `attrs["value"]`."""
     with open(path, "rb") as file:
         data = file.read()
     nodes = []

@@ -1,4 +1,4 @@
-"""Runs what can be shown of GPU devices, row by row; `tests/gpu/run` calls it, and README.md says what the rows are.
+"""Tests and measures GPU devices, row by row; `tests/gpu/run` calls it, and README.md lists the rows.
 
     rows.py FOLDER [--rehearse] [--python PYTHON]
 
@@ -19,7 +19,7 @@ import compare
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MODELS = ROOT / "tests/models"
-# Models all of whose nodes have kernels on a GPU; gpu::cards of tests/all has the same.
+# Models whose nodes all have kernels on a GPU; gpu::cards of tests/all has the same list.
 WHOLE = """bert_tiny lenet mlp mlp_b64 small_cnn_fbn tiny_add tiny_broadcast tiny_embedding tiny_intbool tiny_matmul_variants
 tiny_reduce tiny_slices tiny_unary wide_branch""".split()
 # Small enough for a tool that watches each access.
@@ -33,7 +33,7 @@ def graph(model):
 
 
 class Failed(Exception):
-    """What a program printed shows that the row has failed; the text says how."""
+    """The output of a program shows that the row has failed; the message says how."""
 
 
 class Rows:
@@ -43,7 +43,7 @@ class Rows:
         self.device = "CPU:0" if args.rehearse else "GPU:0"
 
     def run(self, name, command, read=None, environment=None, output=None, seconds=ROW_SECONDS):
-        """One row. `read` makes a summary of the output, which is kept in the file `output`, and may add to the row."""
+        """Runs one row. `read` summarizes the output, which is kept in the file `output`, and may add to the row."""
         if not name.startswith(self.only):
             return
         started = time.monotonic()
@@ -61,7 +61,7 @@ class Rows:
                     timeout=seconds,
                 )
             row["exit_status"] = ran.returncode
-            # A row that read nothing has shown nothing.
+            # A row without any result proves nothing.
             row["summary"] = read(out.read_text(errors="replace"), row) if read and ran.returncode == 0 else said(out, err)
             row["status"] = "ok" if ran.returncode == 0 else "failed"
         except FileNotFoundError:
@@ -89,14 +89,14 @@ class Rows:
 
 
 def said(out, err):
-    """The line that says how it ended."""
+    """Returns the line with the result."""
     lines = [line.strip() for path in (out, err) for line in path.read_text(errors="replace").splitlines() if line.strip()]
     telling = [line for line in lines if any(word in line for word in ("test result", "error", "Error", "ERROR SUMMARY"))]
     return (telling or lines or ["no output"])[-1][:300]
 
 
 def tests(text, row):
-    """The result line of a test program that has run something."""
+    """Returns the result line of a test program that has run at least one test."""
     result = next(line for line in reversed(text.splitlines()) if line.startswith("test result"))
     if " 0 passed" in result:
         raise Failed(f"nothing was tested: {result}")
@@ -104,7 +104,7 @@ def tests(text, row):
 
 
 def checked(text, row):
-    """A run that was checked: where its nodes were, and how long it took."""
+    """Summarizes a checked run: the devices of its nodes, and its time."""
     report = json.loads(text)
     if not report["check"]["matches"]:
         raise Failed("the results differ")
@@ -117,7 +117,7 @@ def checked(text, row):
 
 
 def on(*types):
-    """The same, looking that each of these device types has nodes."""
+    """The same; fails unless each of these device types has nodes."""
 
     def read(text, row):
         summary = checked(text, row)
@@ -130,7 +130,7 @@ def on(*types):
 
 
 def device_types(rows):
-    """What there is, by which rows are chosen; nothing where the program cannot say."""
+    """Returns the devices, by which rows are chosen; nothing if the program cannot list them."""
     try:
         asked = subprocess.run([rows.program("placewright"), "devices", "--json"], capture_output=True, timeout=ROW_SECONDS, check=False)
         return {device["device_type"] for device in json.loads(asked.stdout)["devices"]}
@@ -220,7 +220,7 @@ def torch_row(rows):
     compared = rows.args.folder / "compare.json"
     compared.unlink(missing_ok=True)
     rows.run("pytorch", command, read, output="compare.md", seconds=3 * 3600)
-    # Rows that went well are shown also where others did not.
+    # Successful rows are shown even if others failed.
     if compared.exists():
         rows.rows[-1].setdefault("report", json.loads(compared.read_text()))
 

@@ -1,6 +1,6 @@
-"""A frozen GraphDef as a PyTorch module: the same arithmetic, op by op, in straight-line code as somebody writes it for PyTorch.
+"""A frozen GraphDef as a PyTorch module: the same arithmetic, op by op, in straight-line code as written by hand for PyTorch.
 
-Constants are on the device before, and what depends on constants alone is computed once. A product or convolution takes the bias behind
+Constants are on the device before, and what depends on constants alone is computed once. A matmul or convolution takes the bias behind
 it along (`addmm`, `conv2d`), as PyTorch's layers do. Activations of convolutions stay in channels_last from the first convolution to
 where somebody reads them in another shape.
 """
@@ -34,7 +34,7 @@ BINARY = {
     "Minimum": "torch.minimum({}, {})",
     "SquaredDifference": "torch.square({} - {})",
 }
-# Inputs that PyTorch takes as numbers of Python's, by position.
+# Inputs that PyTorch takes as Python numbers, by position.
 NUMBERS = {
     "Reshape": [1],
     "Transpose": [1],
@@ -52,11 +52,11 @@ REDUCTIONS = {"Mean": "mean", "Sum": "sum", "Max": "amax"}
 
 
 class Unsupported(Exception):
-    """A graph has what this interpreter does not do."""
+    """A graph has a feature that is not supported here."""
 
 
 def tensor_name(name):
-    """`x` and `x:0` are one tensor."""
+    """Normalizes a name: `x` and `x:0` are the same tensor."""
     return name.removesuffix(":0")
 
 
@@ -72,7 +72,7 @@ class Writer:
         for node in self.order:
             self.readers.update(set(self.inputs(node)))
         self.readers.update(self.fetches)
-        # Products and convolutions whose only reader is a bias: written with it.
+        # Matmuls and convolutions whose only reader is a bias: written with it.
         self.joined = {
             self.inputs(node)[0]
             for node in self.order
@@ -93,7 +93,7 @@ class Writer:
         return node.op in ("MatMul", "Conv2D") and self.readers[node.name] == 1
 
     def needed(self):
-        """The nodes that fetches need, each after what it reads."""
+        """Returns the nodes that the fetches need, each after its inputs."""
         order, seen, open_nodes = [], set(), [(name, False) for name in reversed(self.fetches)]
         while open_nodes:
             name, is_done = open_nodes.pop()
@@ -110,7 +110,7 @@ class Writer:
         return order
 
     def numbers(self, node, position):
-        """An input that is a constant, as Python's numbers."""
+        """Returns a constant input as Python numbers."""
         name = self.inputs(node)[position]
         constant = self.nodes[name]
         if constant.op != "Const":
@@ -118,13 +118,13 @@ class Writer:
         return constant.attrs["value"].tolist()
 
     def constant(self, name):
-        """A constant on the device, as the module's buffer."""
+        """Adds a constant to the device, as a buffer of the module."""
         buffer = f"c{list(self.nodes).index(name)}"
         self.constants[buffer] = torch.from_numpy(self.nodes[name].attrs["value"])
         return f"self.{buffer}"
 
     def value(self, name, channels_first=False):
-        """How a tensor is called where it is read."""
+        """Returns the expression by which a tensor is read."""
         text = self.constant(name) if self.nodes[name].op == "Const" else self.names[name]
         if name in self.channels_first and not channels_first:
             return f"{text}.permute(0, 2, 3, 1)"
@@ -153,7 +153,7 @@ class Writer:
     def expression(self, node):
         inputs, op = self.inputs(node), node.op
         numbers = [position % len(inputs) for position in NUMBERS.get(op, [])]
-        # What keeps places of elements keeps their order in memory.
+        # Elementwise ops keep the order of elements in memory.
         if op in UNARY:
             is_first = inputs[0] in self.channels_first
             if is_first:
@@ -190,7 +190,7 @@ class Writer:
         if op == "Cast":
             return f"{args[0]}.to(torch.{node.attrs['DstT']})"
         if op == "GatherV2" and self.numbers(node, 2) == 0 and not node.attrs.get("batch_dims"):
-            # As an embedding, which is what models have it for.
+            # As an embedding, because models use it as such.
             return f"F.embedding({args[1]}, {args[0]})"
         if op == "OneHot" and self.numbers(node, 2) == 1 and self.numbers(node, 3) == 0 and node.attrs.get("axis", -1) == -1:
             return f"F.one_hot({args[0]}.long(), {self.numbers(node, 1)}).to(torch.{node.attrs['T']})"
@@ -264,11 +264,11 @@ class Writer:
 
 
 def fold(nodes, fetches):
-    """Computes what depends on constants alone, as a user of PyTorch does when the module is made."""
+    """Computes nodes that depend only on constants, as a user of PyTorch does when creating the module."""
     known = {node.name for node in nodes if node.op == "Const"}
     for node in nodes:
         inputs = [tensor_name(name) for name in node.inputs if not name.startswith("^")]
-        # Products with constants are weights' own.
+        # Feeds, constants, and nodes that depend on a feed stay unchanged.
         if node.op in ("Placeholder", "Const") or not inputs or not known.issuperset(inputs):
             continue
         writer = Writer(nodes, [node.name])
@@ -289,7 +289,7 @@ def module(source, constants):
 
 
 def read(path, fetches):
-    """A module of a GraphDef, the names of what its `forward` takes, and its source."""
+    """Returns a module of a GraphDef, the names of the arguments of its `forward`, and its source."""
     nodes = graph_def.read(path)
     with torch.no_grad():
         fold(nodes, fetches)

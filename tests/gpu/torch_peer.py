@@ -1,4 +1,4 @@
-"""PyTorch behind the protocol of tests/peers: one JSON command per line in, one JSON answer per line out. README.md has the commands.
+"""PyTorch behind the protocol of tests/peers: one JSON command per input line, one JSON answer per output line. README.md has the commands.
 
     torch_peer.py [--device cuda|cpu]
 
@@ -17,15 +17,15 @@ import torch
 
 import torch_model
 
-# As `torch.compile` is called.
+# Modes of `torch.compile`.
 SETTINGS = {
     "eager": None,
     "compile": {},
     "compile reduce-overhead": {"mode": "reduce-overhead"},
 }
-# Matmuls in one run, so that what a run costs once does not count: as many as Placewright's worker
+# Matmuls per run, so that the fixed cost of a run is negligible: as many as Placewright's worker
 # has.
-N_PRODUCTS = 8
+N_MATMULS = 8
 TURN_MS_MAX = 600_000
 
 
@@ -37,7 +37,7 @@ class Device:
             torch.empty(1, device=self.device)  # Fails here, with the reason, where there is none.
 
     def host(self, array):
-        """The array in memory of the host that the device copies without staging."""
+        """Returns the array in host memory that the device copies without staging."""
         tensor = torch.from_numpy(np.array(array))
         return tensor.pin_memory() if self.is_cuda else tensor
 
@@ -47,7 +47,7 @@ class Device:
 
 
 class Model:
-    """A model with what it is fed and what it must give."""
+    """A model with its feeds and its expected results."""
 
     def __init__(self, device, command):
         self.device = device
@@ -75,9 +75,9 @@ class Model:
             inputs = []
             for pinned, feed in zip(self.pinned, self.feeds):
                 pinned.copy_(feed)
-                # On a CPU nothing needs to move.
+                # On a CPU no copies are needed.
                 inputs.append(pinned.to(self.device.device, non_blocking=True))
-            # What the run before gave is not needed any more: CUDA graphs write over it.
+            # The results of the previous run are not needed any more: CUDA graphs overwrite them.
             torch.compiler.cudagraph_mark_step_begin()
             for kept, output in zip(self.outputs, self.module(*inputs)):
                 kept.copy_(output, non_blocking=True)
@@ -91,7 +91,7 @@ class Model:
 
 
 class Matmuls:
-    """Matmuls of square matrices on the device, each of the one before."""
+    """Matmuls of square matrices on the device, each with the previous result."""
 
     def __init__(self, device, command):
         self.device, side = device, command["side"]
@@ -102,13 +102,13 @@ class Matmuls:
         self.run(0)
         wrong = (self.last.float() - 1).abs().max().item()
         if not wrong <= self.tolerance:
-            raise ValueError(f"an element of the matmul is off by {wrong}")
+            raise ValueError(f"an element of the result is off by {wrong}")
 
     def run(self, number):
         with torch.inference_mode():
             started = time.perf_counter_ns()
             y = self.x
-            for _ in range(N_PRODUCTS):
+            for _ in range(N_MATMULS):
                 y = torch.matmul(y, self.factor)
             self.device.sync()
             elapsed = time.perf_counter_ns() - started
@@ -117,7 +117,7 @@ class Matmuls:
 
 
 class Copies:
-    """Copies between pinned memory of the host and the device, into fresh memory of the device and the same of the host."""
+    """Copies between pinned host memory and the device, to newly allocated device memory and to the same host memory."""
 
     def __init__(self, device, command):
         self.device = device
@@ -143,7 +143,7 @@ OPENED = {"open-model": Model, "open-matmuls": Matmuls, "open-copies": Copies}
 
 
 def repeat(work, ms):
-    """Repeats work for a while, three times at least, and gives the times, sorted."""
+    """Repeats work for a while, at least three times, and returns the sorted times."""
     end = time.perf_counter_ns() + ms * 1_000_000
     times = []
     while len(times) < 3 or time.perf_counter_ns() < end:
@@ -194,9 +194,9 @@ def main():
     parser = argparse.ArgumentParser(description="PyTorch as a worker of tests/gpu/compare.py")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     args = parser.parse_args()
-    # What libraries print to standard output would be taken for answers.
+    # Text that libraries print to standard output would be mistaken for answers.
     answers, sys.stdout = sys.stdout, sys.stderr
-    # Floats are floats: no TF32.
+    # Floats stay floats: no TF32.
     torch.set_float32_matmul_precision("highest")
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False

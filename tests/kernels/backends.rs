@@ -1,4 +1,4 @@
-//! The backends, and what each cannot do.
+//! The backends, and what each one does not support.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -38,10 +38,10 @@ use crate::emulated::EmulatedDriver;
 use crate::emulated::EmulatedRoutines;
 use crate::strict_cpu::StrictCpuFactory;
 
-/// Case (or family), op or element type, and why.
+/// Case (or family), op or element type, and the reason.
 type Reasons = &'static [(&'static str, &'static str)];
 
-/// Why they leave an element type.
+/// The reason why all compiling backends lack an element type.
 #[cfg(any(feature = "cuda", feature = "opencl"))]
 const TEXT: &str = "strings and handles are the host's";
 #[cfg(any(feature = "cuda", feature = "opencl"))]
@@ -49,27 +49,27 @@ const COMPLEX: &str = "the dialect has no complex numbers; they are moved, not c
 #[cfg(any(feature = "cuda", feature = "opencl"))]
 const DOUBLE: &str = "not every device computes with 64-bit floats";
 
-/// Why devices that compile leave an op to the CPU.
+/// The reason why compiling devices leave an op to the CPU.
 #[cfg(any(feature = "cuda", feature = "opencl"))]
 const RARE: &str = "no model that is run needs it on a device; it runs on the CPU";
 
-/// One row: how to get devices, and what is known of them.
+/// One backend: how to create its devices, and their known limitations.
 pub(crate) struct Backend {
-    /// What trials and `PLACEWRIGHT_REQUIRE` call it.
+    /// The name in trials and in `PLACEWRIGHT_REQUIRE`.
     pub(crate) name: &'static str,
     factory: fn() -> Result<Arc<dyn DeviceFactory>, String>,
-    /// Cases that it will never do. An entry is the start of a case's name.
+    /// Cases that it will never support. An entry is the start of a case's name.
     pub(crate) unsupported: Reasons,
-    /// Cases that fail today; one that passes is an error, so that the list stays true.
+    /// Cases that fail today. If one passes, that is an error, so that the list stays accurate.
     pub(crate) expected_failures: Reasons,
-    /// Ops that have no kernel. One that has is an error.
+    /// Ops without a kernel. If one has a kernel, that is an error.
     pub(crate) ops_without_kernels: Reasons,
-    /// Element types that kernels of other ops need not have: cases of these are run where there
-    /// is a kernel.
+    /// Element types that kernels of other ops need not support. Cases with these types run if
+    /// there is a kernel.
     pub(crate) unsupported_types: Reasons,
-    /// The only ops that are tried, where the others have been tried on another.
+    /// The only ops to test, if another backend tests the others.
     pub(crate) ops: Option<&'static [&'static str]>,
-    /// What has gone wrong that results do not show.
+    /// Returns problems that results do not show.
     pub(crate) problems: fn() -> Vec<String>,
 }
 
@@ -84,7 +84,7 @@ const CPU: Backend = Backend {
     problems: Vec::new,
 };
 
-/// What devices that compile have in common.
+/// The common properties of devices that compile.
 #[cfg(any(feature = "cuda", feature = "opencl"))]
 const COMPILING: Backend = Backend {
     unsupported: UNSUPPORTED,
@@ -127,7 +127,7 @@ const UNSUPPORTED_TYPES: Reasons = &[
     ("complex128", COMPLEX),
 ];
 
-/// Ops that routines compute.
+/// Ops that vendor routines compute.
 #[cfg(all(feature = "opencl", feature = "cuda"))]
 const WITH_ROUTINES: &[&str] = &[
     "BatchMatMul",
@@ -138,18 +138,18 @@ const WITH_ROUTINES: &[&str] = &[
     "MatMul",
 ];
 
-/// The driver of an emulated GPU, or why there is none.
+/// The driver of an emulated GPU, or the reason why there is none.
 #[cfg(all(feature = "opencl", feature = "cuda"))]
 type Emulated = OnceLock<Result<Arc<EmulatedDriver>, String>>;
 
-/// The GPU of the suite that is none.
+/// The emulated GPU of the suite.
 #[cfg(all(feature = "opencl", feature = "cuda"))]
 fn emulated() -> Result<Arc<EmulatedDriver>, String> {
     static DRIVER: Emulated = OnceLock::new();
     started(&DRIVER, EmulatedRoutines::Absent)
 }
 
-/// The same with libraries of matmuls and convolutions.
+/// The same with libraries for matmuls and convolutions.
 #[cfg(all(feature = "opencl", feature = "cuda"))]
 fn emulated_with_routines() -> Result<Arc<EmulatedDriver>, String> {
     static DRIVER: Emulated = OnceLock::new();
@@ -173,8 +173,8 @@ fn started(driver: &Emulated, routines: EmulatedRoutines) -> Result<Arc<Emulated
 /// All backends.
 pub(crate) const ALL: &[Backend] = &[
     CPU,
-    // The same kernels where a tensor that was not transferred reads as poison: holds the suite
-    // itself to transferring.
+    // The same kernels with a tensor that reads as poison if it was not transferred: checks that
+    // the suite itself transfers its tensors.
     Backend {
         name: "CPU-strict",
         factory: || Ok(Arc::new(StrictCpuFactory)),
@@ -192,9 +192,9 @@ pub(crate) const ALL: &[Backend] = &[
         factory: || Ok(Arc::new(GpuDeviceFactory::default())),
         ..COMPILING
     },
-    // The same device on a driver that checks every call, and executes the functions of GPUs by a
-    // SYCL device; compiled for a GPU besides, where NVRTC is here. No evidence that one runs
-    // them.
+    // The same device on a driver that checks every call and executes GPU functions on a SYCL
+    // device. Functions are also compiled for a GPU if NVRTC is present. This is no evidence that
+    // a GPU runs them.
     #[cfg(all(feature = "opencl", feature = "cuda"))]
     Backend {
         name: "GPU-emulated",
@@ -205,8 +205,8 @@ pub(crate) const ALL: &[Backend] = &[
         problems: || emulated().map_or_else(|_| Vec::new(), |driver| driver.violations()),
         ..COMPILING
     },
-    // Where it has cuBLASLt and cuDNN, which the driver emulates, too: what they are given, they
-    // must be able to do.
+    // The same with cuBLASLt and cuDNN, which the driver emulates, too: it checks that their calls
+    // are supported.
     #[cfg(all(feature = "opencl", feature = "cuda"))]
     Backend {
         name: "GPU-routines",
@@ -222,7 +222,7 @@ pub(crate) const ALL: &[Backend] = &[
     },
 ];
 
-/// The reason that a list gives for a case.
+/// Returns the reason that a list gives for a case.
 pub(crate) fn reason(reasons: Reasons, case: &str) -> Option<&'static str> {
     reasons
         .iter()
@@ -230,25 +230,26 @@ pub(crate) fn reason(reasons: Reasons, case: &str) -> Option<&'static str> {
         .map(|(_, reason)| *reason)
 }
 
-/// What a kernel gave, or why it gave nothing.
+/// The result of a kernel, or the reason why it has none.
 type Outputs = Result<Vec<Tensor>, String>;
 
-/// A device with its kernels, ready for cases.
+/// A device with its kernels, ready to run cases.
 pub(crate) struct Bench {
     device: Arc<dyn Device>,
     registry: Arc<KernelRegistry>,
-    /// Held from a launch to its check: what functions find wrong is reported to the caller that
-    /// asks the device first.
+    /// Locked from a launch to its check: the caller that polls the device first receives the
+    /// faults that functions report.
     alone: Mutex<()>,
-    /// What trials call it: the backend's name, and the device's number where there are several.
+    /// The name in trials: the backend's name, and the device's number if there are several.
     pub(crate) name: String,
 }
 
 impl Backend {
-    /// All devices, with two threads for loops inside kernels, or why there are none.
+    /// Returns all devices, with two threads for loops inside kernels, or the reason why there are
+    /// none.
     pub(crate) fn open(&self) -> Result<Vec<Bench>, String> {
         let factory = (self.factory)()?;
-        // Says why there are none, which making no device does not.
+        // Returns the reason why there are no devices; creating zero devices would not fail.
         factory.list_physical().map_err(|error| error.to_string())?;
         let options = DeviceOptions::default().with_intra_op_parallelism_threads(2);
         let devices = factory
@@ -277,8 +278,8 @@ impl Backend {
         Ok(benches.collect())
     }
 
-    /// Why the device need not run a case: no kernel takes it, and the op or one of its types is
-    /// listed.
+    /// Returns why the device need not run a case: it has no kernel for it, and the op or one of
+    /// its types is listed.
     pub(crate) fn refuses(
         &self,
         bench: &Bench,
@@ -310,8 +311,8 @@ impl Backend {
 }
 
 impl Bench {
-    /// Runs a case; the error says what differs. A kernel that prepacks inputs has to give the same
-    /// with them prepacked.
+    /// Runs a case; the error describes the difference. A kernel that prepacks inputs must give the
+    /// same result with prepacked inputs.
     pub(crate) fn run(&self, case: &Case) -> Result<(), String> {
         let device = self
             .device
@@ -361,7 +362,7 @@ impl Bench {
             .map_err(|error| error.to_string())
     }
 
-    /// The outputs, and those from prepacked inputs if the kernel prepacks any.
+    /// Returns the outputs, and those from prepacked inputs if the kernel prepacks any.
     fn outputs(
         &self,
         device: &dyn KernelDevice,
@@ -396,7 +397,7 @@ impl Bench {
             device,
         })
         .map_err(|error| error.to_string())?;
-        // No op of a case has outputs of which some only are host-memory arguments.
+        // No op of a case has both host-memory and device-memory outputs.
         let is_on_host = OpRegistry::default().get(case.op).is_some_and(|op| {
             let mut outputs = op.outputs().iter();
             outputs.any(|output| def.host_memory_args.iter().any(|arg| **arg == *output.name))
@@ -432,7 +433,7 @@ impl Bench {
             device
                 .compute(kernel, &mut context)
                 .map_err(|error| error.to_string())?;
-            // Some find out later that their inputs are wrong.
+            // Some devices find invalid inputs only later.
             device.sync().map_err(|error| error.to_string())?;
         }
         let allocator = device.allocator(AllocatorAttributes {
@@ -460,7 +461,7 @@ impl Bench {
     }
 }
 
-/// A copy in the memory of the host that this device's kernels read arguments from.
+/// Returns a copy in the host memory from which this device's kernels read arguments.
 fn on_host(device: &dyn KernelDevice, tensor: &Tensor) -> Result<Tensor, String> {
     if tensor.dtype() == DType::String {
         return Ok(tensor.clone());

@@ -1,4 +1,4 @@
-//! What a case is, and when a result is the expected one.
+//! Cases, and the comparison of results.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use placewright::tensor::Tensor;
 
 /// One execution of one op.
 pub(crate) struct Case {
-    /// `family::what it shows`.
+    /// `family::description`.
     pub(crate) name: String,
     pub(crate) op: &'static str,
     attrs: Vec<(&'static str, AttrValue)>,
@@ -24,27 +24,27 @@ pub(crate) struct Case {
     pub(crate) expected: Expected,
 }
 
-/// What must come out.
+/// The expected result.
 pub(crate) enum Expected {
     Tensors(Vec<Tensor>, Tolerance),
     /// An error that contains this part.
     Refusal(&'static str),
-    /// The case was not ended: it fails.
+    /// Not set: the case fails.
     Unsaid,
 }
 
-/// How far a result may be from the expected one. NaN is NaN always.
+/// The allowed deviation from the expected result. NaN always equals NaN.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Tolerance {
     /// Equal numbers; `-0` equals `0`.
     Exact,
-    /// Equal bits but for NaNs: also the sign of 0.
+    /// Equal bits, including the sign of 0, except for NaNs.
     Bits,
-    /// Apart by at most this much, absolutely or relatively. The case says why.
+    /// A deviation of at most this much, absolute or relative. The case explains why.
     Within(f64),
 }
 
-/// The start of a case; ends with [`Case::gives`], [`Case::gives_within`] or [`Case::refused`].
+/// Starts a case; finish it with [`Case::gives`], [`Case::gives_within`] or [`Case::refused`].
 pub(crate) fn case(name: &str, op: &'static str) -> Case {
     Case {
         name: name.to_owned(),
@@ -131,7 +131,7 @@ impl Case {
         self
     }
 
-    /// For refusals of ops with several outputs.
+    /// Sets the number of outputs, for errors of ops with several outputs.
     pub(crate) fn with_outputs(mut self, n_outputs: usize) -> Self {
         self.n_outputs = n_outputs;
         self
@@ -149,7 +149,7 @@ impl Case {
         self
     }
 
-    /// Element types of attributes and inputs.
+    /// Returns the element types of attributes and inputs.
     pub(crate) fn dtypes(&self) -> Vec<DType> {
         let of_attrs = self.attrs.iter().filter_map(|(_, value)| match value {
             AttrValue::Type { dtype, .. } => Some(*dtype),
@@ -168,12 +168,12 @@ impl Case {
     }
 }
 
-/// A tensor of these dimensions and values.
+/// Creates a tensor with these dimensions and values.
 pub(crate) fn tensor<T: Element>(dims: &[usize], values: &[T]) -> Tensor {
     Tensor::from_values(dims, values).expect("a case gives as many values as its shape holds")
 }
 
-/// All types whose elements are moved without being looked at.
+/// All types whose elements are moved without being interpreted.
 pub(crate) const MOVED: [DType; 16] = [
     DType::F32,
     DType::F64,
@@ -193,8 +193,8 @@ pub(crate) const MOVED: [DType; 16] = [
     DType::String,
 ];
 
-/// A tensor of any type: element `i` is the number `values[i]`, its bit 0, or its text (0 is the
-/// empty text).
+/// Creates a tensor of any type: element `i` is the number `values[i]`, its bit 0, or its string (0
+/// is the empty string).
 pub(crate) fn typed_tensor(dtype: DType, dims: &[usize], values: &[u8]) -> Tensor {
     let float = |&v: &u8| f32::from(v);
     let bytes: Vec<u8> = match dtype {
@@ -239,7 +239,7 @@ pub(crate) fn typed_tensor(dtype: DType, dims: &[usize], values: &[u8]) -> Tenso
     Tensor::from_bytes(dtype, dims.into(), &bytes).expect("as many values as the shape holds")
 }
 
-/// A constant of these dimensions and values.
+/// Creates a constant with these dimensions and values.
 pub(crate) fn literal<T: Element>(dims: &[usize], values: &[T]) -> Arc<Literal> {
     let bytes: Vec<u8> = tensor(dims, values)
         .as_bytes()
@@ -249,7 +249,7 @@ pub(crate) fn literal<T: Element>(dims: &[usize], values: &[T]) -> Arc<Literal> 
     Arc::new(Literal::new(T::DTYPE, dims.into(), data).expect("as many bytes as the shape holds"))
 }
 
-/// Values that look random and are the same always, in `-1..1`.
+/// Returns pseudo-random values in `-1..1`, always the same ones.
 pub(crate) fn noise(n: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
     (0..n)
@@ -260,7 +260,7 @@ pub(crate) fn noise(n: usize, seed: u32) -> Vec<f32> {
         .collect()
 }
 
-/// Says what differs.
+/// Compares two tensors; the error describes the difference.
 pub(crate) fn compare(
     found: &Tensor,
     expected: &Tensor,
@@ -311,7 +311,7 @@ fn is_complex(dtype: DType) -> bool {
     matches!(dtype, DType::Complex64 | DType::Complex128)
 }
 
-/// The elements, complex ones as two: real and imaginary part.
+/// Returns the elements as doubles; complex ones as two, real and imaginary part.
 fn doubles(tensor: &Tensor) -> Vec<f64> {
     match tensor.dtype() {
         DType::Complex64 => tensor.as_slice::<Complex64>().map(|s| {

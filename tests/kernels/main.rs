@@ -1,10 +1,11 @@
-//! Every kernel case on every backend that this machine has.
+//! Runs every kernel case on every backend that this machine has.
 //!
-//! A case (`cases/<family>.rs`) is an op, attributes, inputs and what must come out: tensors,
-//! computed by the plainest loop in the case itself, or an error. It runs through the kernel
-//! registry and `KernelContext`, as in a session. A backend that is absent is ignored with its
-//! factory's reason, unless the environment names it: `PLACEWRIGHT_REQUIRE=CPU,SYCL`. `NVRTC` there
-//! requires CUDA's compiler, which then looks at all that emulated GPUs are given.
+//! A case (`cases/<family>.rs`) is an op with attributes, inputs and the expected result: tensors
+//! that a plain loop in the case computes, or an error. It runs through the kernel registry and
+//! `KernelContext`, as in a session. If a backend is absent, its cases are ignored with its
+//! factory's reason, unless `PLACEWRIGHT_REQUIRE` names it, as in `PLACEWRIGHT_REQUIRE=CPU,SYCL`.
+//! `NVRTC` in that list requires CUDA's compiler, which then compiles all programs of emulated
+//! GPUs.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// That the compiler is here which looks at all that emulated GPUs are given.
+/// Fails if the compiler that checks the programs of emulated GPUs is required and absent.
 fn nvrtc() -> Trial {
     Trial::test("NVRTC::present", || match needs::met(&[Need::Nvrtc]) {
         Met::Yes => Ok(()),
@@ -77,7 +78,7 @@ fn trials(backend: &'static backends::Backend) -> Vec<Trial> {
         .collect()
 }
 
-/// A case on a device.
+/// Returns the trial of a case on a device.
 fn trial(backend: &'static backends::Backend, bench: &Arc<backends::Bench>, case: Case) -> Trial {
     let name = format!("{}::{}", bench.name, case.name);
     let ignored = |reason: &str| {
@@ -96,7 +97,7 @@ fn trial(backend: &'static backends::Backend, bench: &Arc<backends::Bench>, case
     let bench = Arc::clone(bench);
     let run = move || {
         bench.run(&case)?;
-        // Also what an earlier case has done wrong: each of them is reported.
+        // Also reports problems that an earlier case has caused: each problem is reported once.
         match &(backend.problems)()[..] {
             [] => Ok(()),
             [problem, ..] => Err(problem.clone()),

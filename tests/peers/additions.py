@@ -4,7 +4,7 @@ WIDTH = 100  # nodes of a layer of the layered graph
 
 
 def inputs_of(case, index):
-    """Who feeds addition `index`."""
+    """Returns the inputs of addition `index`."""
     if case == "chain":
         return [f"a{index - 1}" if index else "x", "x"]
     if case == "independent" or index < WIDTH:
@@ -14,7 +14,7 @@ def inputs_of(case, index):
 
 
 def first_unread(case, n_nodes):
-    """The first addition that `done` waits for; those before it are read by others."""
+    """Returns the first addition that `done` waits for; other additions read those before it."""
     if case == "chain":
         return n_nodes - 1
     if case == "independent":

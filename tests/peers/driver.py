@@ -1,4 +1,4 @@
-"""Gives Placewright and its peers turns on the same work, and prints how they compare; tests/peers/README.md tells how.
+"""Runs Placewright and its peers in turns on the same work, and prints a comparison; tests/peers/README.md describes the measurement.
 
 Needs only Python's standard library, so that unavailable peers do not stop the rest.
 """
@@ -23,7 +23,7 @@ MODELS = ["tiny_add", "mlp", "lenet", "bert_tiny", "wide_branch"]
 SERVED = ["mlp", "bert_tiny"]
 CALLERS = [1, 2, 8]
 
-# What each peer is tried with; the fastest in a trial takes part.
+# The settings to try for each peer; the fastest in a trial takes part.
 TENSORFLOW = ["default", "one-op", "single-threaded"]
 ONNX_RUNTIME = ["sequential", "sequential no-spin", "parallel", "parallel no-spin"]
 STARPU = ["eager", "lws", "dmda"]
@@ -42,12 +42,12 @@ class Lineup:
             self.absent[peer] = reason
 
     def worker(self, framework, threads, setting, spread):
-        """`spread`: on all cores, whatever the number of threads."""
+        """With `spread`, uses all cores, whatever the number of threads."""
         per_setting = setting if framework == "TensorFlow" else None
         key = (framework, threads, per_setting, spread)
         if key not in self.workers:
             cores = sorted(os.sched_getaffinity(0))
-            # StarPU's thread that submits comes on top of its workers, and would share a core with
+            # StarPU's submitting thread is additional to its workers, and would share a core with
             # one that polls.
             if not spread and framework != "StarPU":
                 cores = cores[-threads:]
@@ -70,7 +70,7 @@ class Lineup:
         return [folder / "starpu-worker"]
 
     def environment(self):
-        # Rates of tasks that dmda measures go here, and not among those of the user's programs.
+        # The task rates that dmda measures are stored here, not among those of the user's programs.
         home = self.args.folder / "starpu-home"
         home.mkdir(exist_ok=True)
         return {"STARPU_HOME": str(home), "STARPU_SILENT": "1"}
@@ -87,7 +87,7 @@ class Lineup:
         self.workers = {}
 
     def end_worker(self, worker):
-        """Of one that did not do what it was asked; the next side that needs one gets another."""
+        """Removes a process that failed; the next side that needs one gets a new one."""
         self.workers = {key: other for key, other in self.workers.items() if other is not worker}
         worker.end()
 
@@ -120,9 +120,9 @@ def open_dag(args, framework, case):
 
 
 def fastest(lineup, framework, settings, threads, command, trial, spread=False):
-    """The side that did best in a trial of its settings, opened; the others are closed."""
+    """Returns the side that was fastest in a trial of its settings, opened; the others are closed."""
     if threads == 1:
-        # Operators at one time take two threads, and one thread has nobody to wait for.
+        # Concurrent operators need two threads, and one thread has none to wait for.
         settings = [setting for setting in settings if setting in ("default", "single-threaded", "sequential")]
     tried, failed = [], []
     for setting in settings:
@@ -142,7 +142,7 @@ def fastest(lineup, framework, settings, threads, command, trial, spread=False):
 
 
 class SideError(Exception):
-    """A side that did not get through its turns."""
+    """A side that did not complete its turns."""
 
     def __init__(self, side, reason):
         super().__init__(f"{side.name}: {reason}")
@@ -150,13 +150,13 @@ class SideError(Exception):
 
 
 def measure(lineup, sides, n_rounds, turn):
-    """Gives all sides a turn per round, in changing order. Per side the answers, and the cores that others kept busy."""
+    """Gives all sides a turn per round, in changing order. Returns per side the answers, and the number of cores that other processes kept busy."""
     answers = {side.name: [] for side in sides}
     started, busy, own = time.monotonic(), busy_seconds(), lineup.cpu_seconds()
     for number in range(n_rounds):
         order = sides[number % len(sides):] + sides[: number % len(sides)]
         for side in order if number % 2 == 0 else reversed(order):
-            # Threads of the one before may spin on for a while.
+            # Threads of the previous side may keep spinning for a while.
             time.sleep(0.01)
             try:
                 answers[side.name].append(turn(side))
@@ -168,7 +168,7 @@ def measure(lineup, sides, n_rounds, turn):
 
 
 def row_of(kind, what, threads, unit, key, answers, others, sides, scale=1.0, more_is_better=False):
-    """Medians over the rounds, and of the ratios of each round; a ratio below 1 says that we are better."""
+    """Medians over the rounds, and of the ratios of each round; a ratio below 1 means that we are faster."""
     ours = [answer[key] * scale for answer in answers[OURS]]
     row = {"kind": kind, "what": what, "threads": threads, "unit": unit, "ours": statistics.median(ours)}
     row["others_busy_cores"] = round(others, 2)
@@ -203,7 +203,7 @@ class Bench:
                 self.lineup.end_worker(side.worker)
 
     def measure(self, what, threads, sides, turn):
-        """As `measure` does, without peers that fail: they are taken out of the row, with the reason, and the others start anew."""
+        """Like `measure`, but without peers that fail: they are removed from the row, with the reason, and the others start again."""
         while True:
             try:
                 return measure(self.lineup, sides, self.args.rounds, turn)
@@ -245,7 +245,7 @@ class Bench:
             scale = 1 / NODES
             row = row_of("dispatch", case, threads, "ns/node", "median_ns", answers, others, sides, scale)
             self.close(sides[1:])
-            # StarPU has one scheduler at a time.
+            # StarPU supports one scheduler at a time.
             for scheduler in STARPU if self.lineup.has("StarPU") else []:
                 try:
                     starpu = Side(self.lineup, f"StarPU {scheduler}", "StarPU", scheduler, threads)
@@ -334,7 +334,7 @@ def processor():
 
 
 def make_models(args, lineup):
-    """What TensorFlow and ONNX Runtime read."""
+    """Makes the files that TensorFlow and ONNX Runtime read."""
     if not (args.folder / "venv/installed.txt").exists():
         return
     command = [args.folder / "venv/bin/python", HERE / "models.py", ROOT / "tests/models", args.folder / "models", str(NODES)]

@@ -1,4 +1,4 @@
-"""Makes what the peers read: models with all weights as .pb and .onnx, their arrays as plain files, graphs of additions.
+"""Makes the inputs of the peers: models with all weights as .pb and .onnx, their arrays as plain files, graphs of additions.
 
     models.py SOURCE TARGET NODES MODEL..
 
@@ -26,7 +26,7 @@ from procedural import procedural
 
 
 def expand(skeleton):
-    """The ordinary GraphDef that a skeleton stands for."""
+    """Expands a skeleton to an ordinary GraphDef."""
     graph = tf.compat.v1.GraphDef.FromString(skeleton)
     for node in graph.node:
         if "_proc" not in node.attr:
@@ -47,7 +47,7 @@ def digest(paths):
 
 
 def write_arrays(archive, folder, model):
-    """Each array of the archive as a file of little-endian elements, and a list of them."""
+    """Writes each array of the archive as a file of little-endian elements, and a list of them."""
     listed = {"inputs": [], "outputs": []}
     for index, entry in enumerate(sorted(archive.files)):
         side, name = entry.split("/", 1)

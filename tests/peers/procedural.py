@@ -1,10 +1,10 @@
-"""Constants that a model stands for by a formula; tests/models/README.md has the formulas."""
+"""Constants that a model defines by a formula; tests/models/README.md has the formulas."""
 
 import numpy as np
 
 
 def procedural(formula, sizes):
-    """The values that `_proc` stands for, bit by bit as tests/models/README.md says."""
+    """Returns the values that `_proc` defines, bit by bit as in tests/models/README.md."""
     kind, seed, low, span = formula.split(":")
     if kind != "fmix32":
         raise ValueError(f"unknown formula {formula}")

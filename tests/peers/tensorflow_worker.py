@@ -1,4 +1,4 @@
-"""TensorFlow behind the protocol of tests/peers: one JSON command per line in, one JSON answer per line out.
+"""TensorFlow behind the protocol of tests/peers: one JSON command per input line, one JSON answer per output line.
 
 `Session.make_callable` is the fastest way that TensorFlow has to run a graph from Python. Thread pools belong to the process, so
 the driver starts one process per number of threads and setting.
@@ -21,7 +21,7 @@ TOLERANCE = 1e-5
 
 
 def config(threads, setting, optimizes):
-    """`default`: ops at one time and loops inside ops. `one-op`: loops only. `single-threaded`: the executor that starts each op
+    """`default`: concurrent ops, and parallel loops inside ops. `one-op`: loops only. `single-threaded`: the executor that starts each op
     on the caller's thread."""
     if setting not in ("default", "one-op", "single-threaded"):
         raise ValueError(f"`{setting}` is no setting; expected default, one-op, single-threaded")
@@ -43,13 +43,13 @@ def open_session(graph_def, threads, setting, optimizes):
 
 
 def tensor_name(entry):
-    """`in/x` and `in/x:0` are of tensor `x:0`."""
+    """Returns the tensor of an array: `in/x` and `in/x:0` both belong to `x:0`."""
     name = entry.split("/", 1)[1]
     return name if ":" in name else name + ":0"
 
 
 class Model:
-    """A model with what it is fed and what it must give."""
+    """A model with its feeds and its expected results."""
 
     def __init__(self, command):
         archive = np.load(command["arrays"])
@@ -75,7 +75,7 @@ class Model:
 
 
 class Additions:
-    """A graph of scalar additions; `done` runs after those whom nobody reads, and the last one's sum is fetched."""
+    """A graph of scalar additions; `done` runs after those that nothing reads, and the last one's sum is fetched."""
 
     def __init__(self, command):
         self.case, self.n_nodes = command["case"], command["nodes"]
@@ -115,7 +115,7 @@ class Additions:
 
 
 def repeat(work, ms):
-    """Repeats work for a while, three times at least, and gives the times, sorted."""
+    """Repeats work for a while, at least three times, and returns the sorted times."""
     end = time.perf_counter_ns() + ms * 1_000_000
     times = []
     while len(times) < 3 or time.perf_counter_ns() < end:

@@ -12,7 +12,7 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """One process. `cores` are those that it may run on."""
+    """One process. `cores` are the cores that it may run on."""
 
     def __init__(self, command, cores, log, environment=None):
         self.name = os.path.basename(str(command[-1]))
@@ -30,7 +30,7 @@ class Worker:
         self.hello = self.ask({"do": "hello"}, 120)
 
     def ask(self, command, seconds=300):
-        """The answer to a command, within so many seconds."""
+        """Sends a command, and returns the answer if it comes in time."""
         try:
             self.process.stdin.write(json.dumps(command).encode() + b"\n")
             self.process.stdin.flush()
@@ -56,7 +56,7 @@ class Worker:
         return line
 
     def cpu_seconds(self):
-        """Processor time of all its threads so far."""
+        """Returns the processor time of all its threads so far."""
         try:
             with open(f"/proc/{self.process.pid}/stat") as file:
                 fields = file.read().rpartition(")")[2].split()
@@ -65,7 +65,7 @@ class Worker:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def end(self):
-        """Ends the process: it does so at the end of its input."""
+        """Ends the process by closing its input."""
         try:
             self.process.stdin.close()
         except BrokenPipeError:
@@ -78,7 +78,7 @@ class Worker:
 
 
 def busy_seconds():
-    """Processor time that the machine has spent on anything so far, stolen time included."""
+    """Returns the processor time that the machine has spent so far, stolen time included."""
     with open("/proc/stat") as file:
         user, nice, system, _, _, irq, softirq, steal, *_ = map(int, file.readline().split()[1:])
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")

@@ -1,5 +1,5 @@
-//! What a file that may be a policy is put through: loaded, asked for placements of both kinds, its
-//! answers checked.
+//! Exercises a file that may be a policy: loads it, asks it for placements of both kinds, and
+//! checks its answers.
 
 use placewright::candidates::Candidates;
 use placewright::placement;
@@ -8,24 +8,24 @@ use placewright::policy::{
 };
 use placewright_guest::{Completion, DeviceChange, ReadyTask};
 
-/// Bytes of a text that a user reads: a policy can name a million things.
+/// Maximum bytes of a message for users: a policy can name a million things.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// How far a file came.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Driven {
-    /// Whether it was loaded, so that it was asked for a placement.
+    /// Whether it was loaded, and hence asked for a placement.
     pub(crate) is_loaded: bool,
-    /// Reason of each error, "placed" and "picked" where there was none.
+    /// The reason of each error, or "placed" and "picked" on success.
     pub(crate) outcomes: Vec<String>,
-    /// What the last error said.
+    /// The last error message.
     pub(crate) said: String,
 }
 
-/// Loads a policy, and asks it for placements: each gives a legal plan or an error that says whose
-/// fault it is.
+/// Loads a policy, and asks it for placements: each gives a legal plan, or an error that names the
+/// culprit.
 ///
-/// `name` is what errors call it.
+/// `name` is its name in errors.
 pub(crate) fn drive(
     engine: &PolicyEngine,
     name: &str,
@@ -43,7 +43,7 @@ pub(crate) fn drive(
     driven.is_loaded = true;
     let options = PlaceOptions::default().with_explain_wanted(true);
     if policy.is_whole_graph() {
-        // The second call meets what the first left in its memory, or a new instance.
+        // The second call uses the memory that the first left, or a new instance.
         for _ in 0..2 {
             driven.note(place(&mut policy, candidates, &options));
         }
@@ -117,7 +117,7 @@ fn pick(policy: &mut LoadedPolicy, candidates: &Candidates) -> Result<&'static s
     Ok("picked")
 }
 
-/// What an error says. Nothing in a file is the host's fault.
+/// Returns an error's message. Nothing in a file is the host's fault.
 fn text_for_users(error: &PolicyError) -> String {
     let text = error.to_string();
     let n_bytes = text.len();

@@ -17,7 +17,7 @@ use placewright::names::DeviceName;
 /// TensorFlow's nominal memory of a CPU.
 const NOMINAL_MEMORY_BYTES: u64 = 256 << 20;
 
-/// A device on its way: rates of one CPU thread and 1 GiB of memory, unless something else is said.
+/// A device under construction: rates of one CPU thread and 1 GiB of memory, unless set otherwise.
 #[derive(Debug)]
 pub(crate) struct FakeDevice {
     attributes: DeviceAttributes,
@@ -27,7 +27,7 @@ pub(crate) struct FakeDevice {
 }
 
 impl FakeDevice {
-    /// A device of this type, which may differ from the type in its name.
+    /// Creates a device of this type, which may differ from the type in its name.
     ///
     /// # Panics
     /// If the name is malformed.
@@ -41,35 +41,35 @@ impl FakeDevice {
         }
     }
 
-    /// The same, with these rates.
+    /// Sets the rates.
     #[must_use]
     pub(crate) fn with_profile(mut self, profile: DeviceProfile) -> Self {
         self.profile = profile;
         self
     }
 
-    /// The same, with this capacity.
+    /// Sets the capacity.
     #[must_use]
     pub(crate) fn with_capacity_bytes(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;
         self
     }
 
-    /// The same, on this chip.
+    /// Sets the chip.
     #[must_use]
     pub(crate) fn with_chip(mut self, chip: &'static str) -> Self {
         self.chip = Some(chip);
         self
     }
 
-    /// The same, describing itself.
+    /// Sets the description.
     #[must_use]
     pub(crate) fn with_description(mut self, text: &str) -> Self {
         text.clone_into(&mut self.attributes.physical_description);
         self
     }
 
-    /// As sets and managers take it.
+    /// Returns the device in the form that sets and managers take.
     ///
     /// # Panics
     /// If the name lacks parts.
@@ -83,21 +83,21 @@ impl FakeDevice {
     }
 }
 
-/// Makes up to so many fake devices, named after a type.
+/// Creates a limited number of fake devices, named after a type.
 #[derive(Debug)]
 pub(crate) struct FakeFactory {
     /// The type that `device_count` limits.
     pub(crate) device_type: String,
-    /// The type in the names of the devices it makes.
+    /// The type in the names of the created devices.
     pub(crate) named: String,
-    /// How many there are; `None` = the driver is absent.
+    /// Number of devices; `None` means that the driver is absent.
     pub(crate) n_physical: Option<u32>,
     /// Whether `device_count` is an exact number, as for CPU, rather than an upper bound.
     pub(crate) is_exact: bool,
 }
 
 impl FakeFactory {
-    /// A factory of `n` devices; `device_count` is an upper bound.
+    /// Creates a factory of `n` devices; `device_count` is an upper bound.
     pub(crate) fn of(device_type: &str, n: u32) -> Self {
         Self {
             device_type: device_type.to_owned(),
@@ -125,7 +125,7 @@ impl DeviceFactory for FakeFactory {
         Ok((0..self.present()?).map(physical).collect())
     }
 
-    /// Says which one it is, and nothing of a CPU.
+    /// Returns the number of the device, and nothing for a CPU.
     fn details(&self, index: usize) -> Result<DeviceDetails, DeviceError> {
         let mut details = DeviceDetails::new();
         if self.device_type != "CPU" {

@@ -1,8 +1,8 @@
-//! What tests need that not every machine has: the one place that decides whether it is here, and
-//! what becomes of a test where it is not.
+//! Needs of tests that not every machine meets: the one place that decides whether a need is
+//! present, and what happens to a test if it is absent.
 //!
-//! Such a test is ignored with the reason. `PLACEWRIGHT_REQUIRE`, words with commas between them,
-//! names what has to be here; its absence then is a failure of each test that needs it.
+//! Such a test is ignored with the reason. `PLACEWRIGHT_REQUIRE`, a comma-separated list, names
+//! needs that must be present; if one is absent, each test that needs it fails.
 
 #![allow(dead_code, reason = "not every program of tests needs everything")]
 
@@ -20,15 +20,15 @@ use placewright::device::DeviceFactory;
 /// Something that a test may need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Device CPU:0, which is always here; one may require it.
+    /// Device CPU:0, which is always present, but may be required.
     Cpu,
-    /// NVIDIA's library of products.
+    /// NVIDIA's library for matmuls.
     CublasLt,
-    /// NVIDIA's library of convolutions.
+    /// NVIDIA's library for convolutions.
     Cudnn,
-    /// NVIDIA's card.
+    /// An NVIDIA card.
     Gpu,
-    /// A machine without a card, as most are.
+    /// A machine without a card, like most.
     NoGpu,
     /// CUDA's compiler.
     Nvrtc,
@@ -42,13 +42,13 @@ pub(crate) enum Need {
     SyclPair,
 }
 
-/// Whether all that a test needs is here.
+/// Whether all needs of a test are present.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Met {
     Yes,
-    /// No, and why.
+    /// A need is absent, and why.
     Ignored(String),
-    /// No, though it is required; what to do.
+    /// A required need is absent, and the remedy.
     Failed(String),
 }
 
@@ -66,7 +66,7 @@ impl Need {
         Self::SyclPair,
     ];
 
-    /// What [`VARIABLE`] calls it.
+    /// Returns its name in [`VARIABLE`].
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Cpu => "CPU",
@@ -82,7 +82,7 @@ impl Need {
         }
     }
 
-    /// Why it is not here and what to install; `None` if it is here. Looks once.
+    /// Returns why it is absent and what to install; `None` if it is present. Checks only once.
     pub(crate) fn absence(self) -> Option<&'static str> {
         static FOUND: [OnceLock<Option<String>>; Need::ALL.len()] =
             [const { OnceLock::new() }; Need::ALL.len()];
@@ -116,7 +116,7 @@ impl Need {
     }
 }
 
-/// Why there are not so many OpenCL devices.
+/// Returns why there are fewer OpenCL devices than needed.
 fn sycl(n_needed: usize) -> Option<String> {
     #[cfg(feature = "opencl")]
     return match SyclDeviceFactory.list_physical() {
@@ -133,14 +133,14 @@ fn sycl(n_needed: usize) -> Option<String> {
     ))
 }
 
-/// Errors of factories begin with the device type, which is said anyway.
+/// Removes the device type from the start of a factory's error, because it is printed anyway.
 #[cfg(any(feature = "cuda", feature = "opencl"))]
 fn without_type(error: &str, device_type: &str) -> String {
     let start = format!("{device_type}: ");
     error.strip_prefix(&start).unwrap_or(error).to_owned()
 }
 
-/// The first two OpenCL devices of one platform, by their numbers.
+/// Returns the first two OpenCL devices of one platform, by their numbers.
 #[cfg(feature = "opencl")]
 pub(crate) fn sycl_pair() -> Option<[usize; 2]> {
     let n = SyclDeviceFactory.list_physical().ok()?.len();
@@ -208,7 +208,7 @@ fn cudnn_absence() -> Option<String> {
     Some("build with the feature `cuda`".to_owned())
 }
 
-/// Names what has to be here.
+/// Lists the required needs.
 pub(crate) const VARIABLE: &str = "PLACEWRIGHT_REQUIRE";
 
 fn required() -> String {
@@ -231,8 +231,7 @@ pub(crate) fn is_required(word: &str) -> bool {
 }
 
 /// # Errors
-/// If the environment requires what nobody knows: a misspelt requirement must not pass for a met
-/// one.
+/// If the environment requires an unknown need: a misspelt requirement must not pass as a met one.
 pub(crate) fn check_required() -> Result<(), String> {
     check_words(&required())
 }
@@ -248,7 +247,7 @@ pub(crate) fn check_words(required: &str) -> Result<(), String> {
     }
 }
 
-/// Whether all of this is here; of what is not, what is required comes first.
+/// Decides whether all of these are present. Of absent needs, required ones come first.
 pub(crate) fn met(needs: &[Need]) -> Met {
     decide(needs, &required(), Need::absence)
 }

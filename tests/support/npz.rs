@@ -1,5 +1,5 @@
-//! Reads the NumPy archives beside the models: floats and integers, row-major, as `make_models.py`
-//! wrote them.
+//! Reads the NumPy archives next to the models: floats and integers, row-major, as written by
+//! `make_models.py`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,7 +10,7 @@ use placewright::tensor::DType;
 use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
 
-/// Arrays by name: `in/NAME` was fed, `out/FETCH` is what TensorFlow computed.
+/// Returns arrays by name: `in/NAME` is a feed, `out/FETCH` a result of TensorFlow.
 pub(crate) fn read(path: &Path) -> BTreeMap<String, Tensor> {
     let file = File::open(path).unwrap_or_else(|err| panic!("{}: {err}", path.display()));
     let mut zip = zip::ZipArchive::new(file).unwrap();

@@ -1,9 +1,9 @@
 //! A CPU device that catches missing transfers.
 //!
-//! CPU devices could read each other's memory by accident, and a missing transfer would never show.
-//! [`StrictCpu`] gives its kernels poison in place of every tensor that is not in its own memory:
-//! NaN for floats, bytes 0xAB for the rest, so that a missing transfer is a wrong result. Shared by
-//! suites with `#[path]`.
+//! CPU devices could read each other's memory by accident, and a missing transfer would go
+//! unnoticed. [`StrictCpu`] gives its kernels poison instead of every tensor that is not in its own
+//! memory: NaN for floats, bytes 0xAB for other types. So a missing transfer is a wrong result.
+//! Shared by suites with `#[path]`.
 
 #![allow(
     dead_code,
@@ -34,21 +34,21 @@ use placewright::tensor::DType;
 use placewright::tensor::Literal;
 use placewright::tensor::Tensor;
 
-/// A CPU device whose kernels read its own memory only.
+/// A CPU device whose kernels read only its own memory.
 #[derive(Debug)]
 pub(crate) struct StrictCpu {
     inner: ThreadPoolDevice,
 }
 
-/// Makes strict CPU devices, in place of [`ThreadPoolDeviceFactory`].
+/// Creates strict CPU devices, in place of [`ThreadPoolDeviceFactory`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StrictCpuFactory;
 
 impl StrictCpu {
-    /// Poison for `tensor`, if it is in another memory than this device's.
+    /// Returns poison for `tensor`, if it is in another memory than this device's.
     fn poison_for(&self, tensor: &Tensor) -> Result<Option<Tensor>, KernelError> {
         let allocator = self.allocator(AllocatorAttributes::default());
-        // Strings are the host's, whatever the device.
+        // Strings belong to the host, whatever the device.
         if tensor
             .buffer()
             .is_none_or(|buffer| buffer.memory_id() == allocator.memory_id())
@@ -150,7 +150,7 @@ impl DeviceFactory for StrictCpuFactory {
 mod tests {
     use super::*;
 
-    /// A kernel that hands on its input.
+    /// A kernel that forwards its input.
     struct Through;
 
     impl Kernel for Through {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_own_tensor_is_read_as_it_is() {
+    fn an_own_tensor_is_read_unchanged() {
         let devices = devices();
         let device = devices[0].as_kernel_device().unwrap();
         let fed = Tensor::from_values([2], &[1.0f32, 2.0]).unwrap();
@@ -197,7 +197,7 @@ mod tests {
         let foreign = first.default_context().copy_from_host(&floats).unwrap();
         let seen = seen_by_kernel(second, &foreign);
         assert!(seen.as_slice::<f32>().unwrap().iter().all(|x| x.is_nan()));
-        // What an app feeds is no device's either.
+        // An app's feeds do not belong to a device, either.
         let integers = Tensor::from_values([2], &[1i32, 2]).unwrap();
         let seen = seen_by_kernel(second, &integers);
         assert!(seen.as_bytes().unwrap().iter().all(|&byte| byte == 0xAB));

@@ -1,4 +1,4 @@
-//! Parts that placement algorithms share: costs per device, links per pair, ranks, one device per
+//! Building blocks of placement algorithms: costs per device, links per pair, ranks, one device per
 //! group.
 
 use crate::NONE;
@@ -32,8 +32,8 @@ impl CostMatrix {
         }
     }
 
-    /// Cost in ns of one execution per device, for a row of [`Graph::cost_row`]; +inf = cannot run
-    /// there.
+    /// Returns the cost in ns of one execution per device, for a row of [`Graph::cost_row`]. +inf
+    /// means that it cannot run there.
     #[inline]
     pub fn row(&self, row: u32) -> &[f64] {
         let start = row as usize * self.n_devices;
@@ -64,7 +64,8 @@ impl LinkMatrix {
     }
 
     /// Reads the links between all pairs of devices, including exceptions; the diagonal is free.
-    /// Takes `devices x devices` host calls of about 0.1 us: for up to some dozens of devices.
+    /// Makes `devices x devices` host calls of about 0.1 us each, so it is meant for up to some
+    /// dozens of devices.
     pub fn by_device(devices: &DeviceSet<'_>) -> Self {
         let pairs = devices
             .ids()
@@ -78,24 +79,24 @@ impl LinkMatrix {
         }
     }
 
-    /// Number of rows and columns.
+    /// Returns the number of rows and columns.
     pub fn n_domains(&self) -> usize {
         self.n_domains
     }
 
-    /// The domain of each device.
+    /// Returns the domain of each device.
     pub fn domains(&self) -> &[u32] {
         &self.domain
     }
 
-    /// Latency in ns from a domain to each domain.
+    /// Returns the latency in ns from a domain to each domain.
     #[inline]
     pub fn latency_from_ns(&self, domain: u32) -> &[f64] {
         let start = domain as usize * self.n_domains;
         &self.latency_ns[start..start + self.n_domains]
     }
 
-    /// ns per byte from a domain to each domain.
+    /// Returns the ns per byte from a domain to each domain.
     #[inline]
     pub fn ns_per_byte_from(&self, domain: u32) -> &[f64] {
         let start = domain as usize * self.n_domains;
@@ -159,8 +160,8 @@ impl LinkMatrix {
 /// graph, with mean costs (Topcuoglu et al. 2002, eq. 8). `work_ns` is the mean cost per node,
 /// `link` the mean link.
 ///
-/// A producer's rank is never below its consumers', so descending rank, ties on the smaller id, is
-/// an order in which producers come first.
+/// A producer's rank is never below its consumers' ranks, so in order of descending rank, ties by
+/// smaller id, producers come first.
 #[expect(clippy::cast_precision_loss, reason = "sizes are below 2^53")]
 pub fn upward_ranks(graph: &Graph<'_>, work_ns: &[f64], link: LinkCost) -> Vec<f64> {
     let predecessors = graph.predecessors();
@@ -175,7 +176,7 @@ pub fn upward_ranks(graph: &Graph<'_>, work_ns: &[f64], link: LinkCost) -> Vec<f
                 NONE => 0.0,
                 tensor => bytes[tensor as usize] as f64,
             };
-            // Nothing times a rate of +inf would be NaN.
+            // 0 times a rate of +inf would be NaN.
             let moved = if size > 0.0 {
                 size * link.ns_per_byte
             } else {
@@ -191,8 +192,8 @@ pub fn upward_ranks(graph: &Graph<'_>, work_ns: &[f64], link: LinkCost) -> Vec<f
     rank
 }
 
-/// Returns node ids by descending key, ties by the smaller id. Takes linear time if the keys are
-/// evenly distributed, as ranks mostly are.
+/// Returns node ids by descending key, ties by smaller id. Takes linear time if the keys are evenly
+/// distributed, as ranks mostly are.
 pub fn descending(keys: &[f64]) -> Vec<u32> {
     let before = |&a: &u32, &b: &u32| {
         let (key_a, key_b) = (keys[a as usize], keys[b as usize]);
@@ -210,7 +211,7 @@ pub fn descending(keys: &[f64]) -> Vec<u32> {
     for bucket in 0..keys.len() {
         ends[bucket + 1] += ends[bucket];
     }
-    // From where each bucket starts, its entry moves to where it ends.
+    // Each bucket's entry moves from its start to its end.
     for (node, &key) in (0_u32..).zip(keys) {
         let at = &mut ends[buckets.of(key)];
         order[*at as usize] = node;
@@ -227,7 +228,7 @@ pub fn descending(keys: &[f64]) -> Vec<u32> {
     order
 }
 
-/// As many intervals of equal length as there are keys, in descending order.
+/// Intervals of equal length, one per key, in descending order.
 struct Buckets {
     highest: f64,
     per_unit: f64,
@@ -235,7 +236,8 @@ struct Buckets {
 }
 
 impl Buckets {
-    /// Returns `None` if comparing is faster: few keys, or a range that is empty or NaN.
+    /// Returns `None` if a comparison sort is faster: there are few keys, or their range is empty
+    /// or NaN.
     #[expect(clippy::cast_precision_loss, reason = "nodes are below 2^32")]
     fn new(keys: &[f64]) -> Option<Self> {
         let (mut lowest, mut highest) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -255,7 +257,8 @@ impl Buckets {
         })
     }
 
-    /// Never larger for a larger key: each operation here is monotonic, rounding included.
+    /// Returns the bucket of a key. It is never larger for a larger key: each operation is
+    /// monotonic, rounding included.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -343,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn descending_is_the_order_of_comparisons() {
+    fn descending_agrees_with_a_comparison_sort() {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut random = || {
             state ^= state << 13;

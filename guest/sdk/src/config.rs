@@ -8,6 +8,8 @@ use std::fmt;
 use std::fmt::Display;
 use std::str::FromStr;
 
+pub use crate::bytes::Bytes;
+pub use crate::bytes::BytesError;
 use crate::log::Log;
 
 /// One configuration key of a policy.
@@ -15,7 +17,7 @@ use crate::log::Log;
 pub struct Setting {
     /// The key.
     pub key: &'static str,
-    /// The type of its values, for users: `bool`, `u32`, `f64`, `name`, `bytes`.
+    /// The type of its values, for users: `bool`, `u32`, `f64`, `name`, `bytes` ([`Bytes`]).
     pub kind: &'static str,
     /// The value if the user sets none, which [`Config::parse`] then parses.
     pub default: &'static str,
@@ -113,15 +115,20 @@ impl Config {
             .map_or(Ok(default), |value| parse(setting, value))
     }
 
-    /// Returns a configuration for another policy: its settings, and the user's values for those of
-    /// its keys that this configuration has.
+    /// Returns a configuration for another policy that declares `settings`. For the keys that both
+    /// policies declare, it has the user's values. If the user set none and the two defaults
+    /// differ, it has this policy's default, which is the one that users see.
     #[must_use]
     pub fn restricted_to(&self, settings: &'static [Setting]) -> Self {
-        let is_known = |key: &str| settings.iter().any(|setting| setting.key == key);
-        let entries = self.entries.iter();
+        let entry = |setting: &Setting| {
+            let own = self.declared(setting.key).ok()?;
+            let default = Some(own.default).filter(|default| *default != setting.default);
+            let value = self.get(setting.key).or(default)?;
+            Some((setting.key.to_owned(), value.to_owned()))
+        };
         Self {
             settings,
-            entries: entries.filter(|(key, _)| is_known(key)).cloned().collect(),
+            entries: settings.iter().filter_map(entry).collect(),
             log: self.log.clone(),
         }
     }
@@ -183,6 +190,12 @@ mod tests {
             default: "3",
             description: "how often to try again",
         },
+        Setting {
+            key: "reserve",
+            kind: "bytes",
+            default: "64MiB",
+            description: "memory that stays free",
+        },
     ];
 
     fn config(entries: &[(&str, &str)]) -> Result<Config, ConfigError> {
@@ -220,6 +233,42 @@ mod tests {
             error.to_string(),
             "setting `rounds` has the invalid value many (expected u32: invalid digit found in string)"
         );
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        let unset = config(&[]).unwrap();
+        assert_eq!(unset.parse("reserve"), Ok(Bytes(64 << 20)));
+        let config = config(&[("reserve", "4 MByte")]).unwrap();
+        let error = config.parse::<Bytes>("reserve").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "setting `reserve` has the invalid value 4 MByte (expected bytes: a unit such as KiB, \
+             MiB, GiB, KB, MB or GB)"
+        );
+    }
+
+    #[test]
+    fn another_policy_gets_the_values_of_the_keys_that_both_declare() {
+        const INNER: &[Setting] = &[
+            Setting {
+                default: "5",
+                ..SETTINGS[1]
+            },
+            Setting {
+                key: "depth",
+                ..SETTINGS[1]
+            },
+        ];
+        let set = config(&[("rounds", "7"), ("insertion", "false")]).unwrap();
+        let inner = set.restricted_to(INNER);
+        assert_eq!(inner.parse("rounds"), Ok(7));
+        assert_eq!(inner.get("insertion"), None);
+        assert_eq!(inner.get("depth"), None);
+        let unset = config(&[]).unwrap();
+        let inner = unset.restricted_to(INNER);
+        assert_eq!(inner.parse("rounds"), Ok(3), "the default that users see");
+        assert_eq!(unset.restricted_to(SETTINGS).get("rounds"), None);
     }
 
     #[test]

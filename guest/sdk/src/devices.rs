@@ -36,7 +36,7 @@ struct Columns<'a> {
     queues: OnceCell<Cow<'a, [u32]>>,
 }
 
-/// A getter per column: documentation, name, entry type.
+/// Defines a getter per column: documentation, name, entry type.
 macro_rules! columns {
     ($($(#[$doc:meta])+ $name:ident: $entry:ty;)+) => {
         $(
@@ -59,17 +59,17 @@ impl<'a> DeviceSet<'a> {
         }
     }
 
-    /// Number of devices.
+    /// Returns the number of devices.
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Whether there is no device.
+    /// Returns whether there are no devices.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The device ids.
+    /// Returns the device ids.
     pub fn ids(&self) -> Range<u32> {
         0..self.count
     }
@@ -135,14 +135,14 @@ impl<'a> DeviceSet<'a> {
         self.source.by_spec_text(spec)
     }
 
-    /// Device types, most preferred first.
+    /// Returns the device types, most preferred first.
     pub fn prioritized_types(&self) -> &[String] {
         self.columns
             .prioritized_types
             .get_or_init(|| self.source.prioritized_types())
     }
 
-    /// The devices of a type.
+    /// Returns the devices of a type.
     pub fn of_type(&self, device_type: &str) -> Vec<u32> {
         self.source.of_type(device_type)
     }

@@ -1,12 +1,13 @@
 //! Estimates the makespan of a plan: a list schedule, event by event, as the executor would run it.
 //! The host and [`testing`](crate::testing) use it.
 //!
-//! A node may start when its inputs have arrived on its device. When a queue of a chip is free, the
-//! node with the largest start order that may start there starts, ties by id; a queue never waits
-//! for a node whose inputs are still on their way while another one may start. Devices of one
-//! chip share its queues. A tensor arrives on another device once, `latency + bytes * ns_per_byte`
-//! after it is produced; links do not contend, as in the schedules of Topcuoglu et al. 2002.
-//! Tensors of preloaded edges ([`EdgeKind::PRELOADED`](crate::EdgeKind::PRELOADED)) are on every
+//! A node may start when all its inputs have arrived on its device. A free queue of a chip starts
+//! the ready node with the largest start order, ties by smaller id. A queue never waits for a node
+//! whose inputs are still on their way while another node is ready. Devices of one chip share its
+//! queues. A tensor arrives on another device once, `latency + bytes * ns_per_byte` after it is
+//! produced. Links do not contend, as in the schedules of Topcuoglu et al. 2002. Tensors of
+//! preloaded edges ([`EdgeKind::PRELOADED`](crate::EdgeKind::PRELOADED)) are on every device from
+//! the start.
 //! device at once.
 
 use std::cmp::Ordering;
@@ -36,9 +37,9 @@ pub trait Durations {
 pub struct Schedule<'a> {
     /// One device per node, all in range.
     pub devices: &'a [u32],
-    /// Start order, larger first; `None` for the order of ids.
+    /// Start order, larger first; `None` means the order of ids.
     pub start_order: Option<&'a [i32]>,
-    /// Queue per node; `None` for the queue of its device that is free first.
+    /// Queue per node; `None` means the queue of its device that is free first.
     pub queues: Option<&'a [u32]>,
 }
 
@@ -47,18 +48,19 @@ pub struct Schedule<'a> {
 pub struct Estimate {
     starts_ns: Vec<f64>,
     finish_ns: Vec<f64>,
-    /// When the inputs that were made so far are on the node's device.
+    /// When the inputs produced so far have arrived on the node's device.
     ready_ns: Vec<f64>,
-    /// Edges whose producer has not ended.
+    /// Number of edges whose producer has not finished.
     n_waits: Vec<u32>,
-    /// First queue of each device's chip. A chip has as many as the device of it that has most.
+    /// First queue of each device's chip. A chip has as many queues as its device with the most
+    /// queues.
     first_queue: Vec<u32>,
-    /// By the first queue of a chip: how many it has.
+    /// Number of queues of a chip, indexed by its first queue.
     n_queues: Vec<u32>,
-    /// Queues that fill together: all of one chip, at its first one, or each alone where the plan
-    /// names them.
+    /// Queues that are filled together: all queues of a chip, stored at the first one; or single
+    /// queues if the plan assigns nodes to queues.
     pools: Vec<Pool>,
-    /// What happens next, soonest first.
+    /// Pending events, earliest first.
     events: BinaryHeap<Reverse<Event>>,
     is_up_to_date: bool,
     makespan_ns: f64,
@@ -67,11 +69,11 @@ pub struct Estimate {
 #[derive(Debug, Default)]
 struct Pool {
     n_free: u32,
-    /// Nodes that may start: start order, then id.
+    /// Ready nodes, by start order, then id.
     ready: BinaryHeap<(i32, Reverse<u32>)>,
 }
 
-/// Something that happens to a node.
+/// An event of a node.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Event {
     at_ns: f64,
@@ -81,9 +83,9 @@ struct Event {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// It ends, and frees its queue.
+    /// The node finishes and frees its queue.
     Finish,
-    /// Its last input is there.
+    /// The node's last input arrives.
     Arrival,
 }
 
@@ -105,7 +107,8 @@ impl PartialOrd for Event {
 }
 
 impl Estimate {
-    /// For graphs of so many nodes, and devices of these chips with so many queues each.
+    /// Creates an estimate for graphs of `n_nodes` nodes. `chips` and `queues` are the chip and the
+    /// number of queues of each device.
     pub fn new(n_nodes: usize, chips: &[u32], queues: &[u32]) -> Self {
         let n_chips = chips.iter().max().map_or(0, |&last| last + 1);
         let mut queues_of_chip = vec![0u32; n_chips as usize];
@@ -141,12 +144,13 @@ impl Estimate {
         }
     }
 
-    /// The plan changed.
+    /// Marks the schedule as outdated after the plan has changed.
     pub fn invalidate(&mut self) {
         self.is_up_to_date = false;
     }
 
-    /// When the last node ends, in ns. Scheduled anew only after [`Self::invalidate`].
+    /// Returns when the last node ends, in ns. Computes the schedule only once after each
+    /// [`Self::invalidate`].
     pub fn makespan_ns(&mut self, durations: &impl Durations, schedule: Schedule<'_>) -> f64 {
         if !self.is_up_to_date {
             self.makespan_ns = self.run(durations, schedule);
@@ -155,12 +159,12 @@ impl Estimate {
         self.makespan_ns
     }
 
-    /// When each node starts in the schedule made last, in ns.
+    /// Returns when each node starts in the last computed schedule, in ns.
     pub fn starts_ns(&self) -> &[f64] {
         &self.starts_ns
     }
 
-    /// When each node ends in the schedule made last, in ns.
+    /// Returns when each node ends in the last computed schedule, in ns.
     pub fn finish_ns(&self) -> &[f64] {
         &self.finish_ns
     }
@@ -171,8 +175,8 @@ impl Estimate {
         // Pools in which a node may start now.
         let mut touched: Vec<usize> = Vec::new();
         while let Some(&Reverse(Event { at_ns: now_ns, .. })) = self.events.peek() {
-            // All that happens at one instant comes before anything starts, so that start order and
-            // not chance decides.
+            // All events of one instant are processed before any node starts, so that the start
+            // order decides and not chance.
             while let Some(&Reverse(event)) = self.events.peek()
                 && event.at_ns <= now_ns
             {
@@ -222,7 +226,7 @@ impl Estimate {
         }
     }
 
-    /// The pool that a node waits in.
+    /// Returns the pool in which a node waits.
     fn pool(&self, schedule: Schedule<'_>, node: usize) -> usize {
         let first = self.first_queue[schedule.devices[node] as usize] as usize;
         let queue = schedule.queues.map_or(0, |queues| queues[node]);
@@ -254,7 +258,7 @@ impl Estimate {
         }
     }
 
-    /// Sends the outputs of a node that has ended to its consumers.
+    /// Sends the outputs of a finished node to its consumers.
     fn release(&mut self, durations: &impl Durations, schedule: Schedule<'_>, producer: u32) {
         let source = schedule.devices[producer as usize];
         let finish_ns = self.finish_ns[producer as usize];
@@ -281,7 +285,7 @@ impl Estimate {
     }
 }
 
-/// Edges per node; graphs have fewer than 2^32.
+/// Converts a number of edges. Graphs have fewer than 2^32.
 fn to_u32(n: usize) -> u32 {
     u32::try_from(n).expect("graphs have fewer than 2^32 edges")
 }

@@ -1,4 +1,5 @@
-//! [`export_policy!`](crate::export_policy): from a type to a policy.
+//! The macro [`export_policy!`](crate::export_policy), which turns a type into the policy of its
+//! crate.
 
 /// Makes a type the policy of its crate.
 ///
@@ -28,6 +29,18 @@
 /// export = [] # the wasm exports; a policy that depends on this crate turns them off
 /// ```
 ///
+/// A feature that `Cargo.toml` does not declare is an error:
+///
+/// ```compile_fail
+/// # use placewright_guest::{Policy, export_policy};
+/// # #[derive(Default)]
+/// # struct Mine;
+/// # impl Policy for Mine {
+/// #     const NAME: &'static str = "mine";
+/// # }
+/// export_policy!(Mine, feature = "undeclared");
+/// ```
+///
 /// The other policy turns the feature off and exports itself:
 ///
 /// ```toml
@@ -41,18 +54,29 @@
 macro_rules! export_policy {
     ($policy:ty $(, feature = $feature:literal)?) => {
         $crate::export_policy!(@native $policy, whole_graph);
+        $($crate::export_policy!(@declared $feature);)?
         $(#[cfg(feature = $feature)])?
         $crate::export_policy!(@wasm $policy, export_lifecycle, export_whole_graph);
     };
     ($policy:ty, online $(, feature = $feature:literal)?) => {
         $crate::export_policy!(@native $policy, online);
+        $($crate::export_policy!(@declared $feature);)?
         $(#[cfg(feature = $feature)])?
         $crate::export_policy!(@wasm $policy, export_lifecycle, export_whole_graph, export_online);
     };
     ($policy:ty, online_only $(, feature = $feature:literal)?) => {
         $crate::export_policy!(@native $policy, online);
+        $($crate::export_policy!(@declared $feature);)?
         $(#[cfg(feature = $feature)])?
         $crate::export_policy!(@wasm $policy, export_lifecycle, export_online);
+    };
+    (@declared $feature:literal) => {
+        // Without this error the feature would be off, and the module without exports.
+        #[deny(unexpected_cfgs)]
+        const _: () = {
+            #[cfg(feature = $feature)]
+            const _: () = ();
+        };
     };
     (@native $policy:ty, $kind:ident) => {
         /// Returns a fresh instance of this crate's policy, built natively.

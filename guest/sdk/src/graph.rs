@@ -66,12 +66,12 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.offsets.len().saturating_sub(1)
     }
 
-    /// Whether there is no row.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -83,7 +83,7 @@ impl<'a> Rows<'a> {
         self.offsets[row] as usize..self.offsets[row + 1] as usize
     }
 
-    /// One row.
+    /// Returns one row.
     #[inline]
     pub fn row(&self, row: u32) -> &'a [u32] {
         &self.items[self.range(row)]
@@ -106,8 +106,8 @@ pub struct InEdge {
     pub kind: u8,
 }
 
-/// The graph to place. Borrowed for one call. Every column costs one copy at its first use, and
-/// nothing later.
+/// The graph to place. Borrowed for one call. Each column is copied at its first use; later uses
+/// are free.
 pub struct Graph<'a> {
     source: &'a dyn GraphSource,
     log: &'a Log,
@@ -148,7 +148,7 @@ struct Columns<'a> {
     cost_samples: OnceCell<Cow<'a, [u32]>>,
 }
 
-/// A getter per column: documentation, name, entry type.
+/// Defines a getter per column: documentation, name, entry type.
 macro_rules! columns {
     ($($(#[$doc:meta])+ $name:ident: $entry:ty;)+) => {
         $(
@@ -171,17 +171,17 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Number of nodes; ids are `0..len()`.
+    /// Returns the number of nodes; ids are `0..len()`.
     pub fn len(&self) -> usize {
         self.counts.nodes as usize
     }
 
-    /// Whether there is no node.
+    /// Returns whether there are no nodes.
     pub fn is_empty(&self) -> bool {
         self.counts.nodes == 0
     }
 
-    /// The node ids, producers before consumers.
+    /// Returns the node ids, producers before consumers.
     pub fn nodes(&self) -> Range<u32> {
         0..self.counts.nodes
     }
@@ -191,7 +191,8 @@ impl<'a> Graph<'a> {
         self.counts
     }
 
-    /// Producers of each node, control inputs included. Position in `items` = index of the edge.
+    /// Returns the producers of each node, control inputs included. The position in `items` is the
+    /// index of the edge.
     pub fn predecessors(&self) -> Rows<'_> {
         rows(
             self.columns
@@ -200,7 +201,7 @@ impl<'a> Graph<'a> {
         )
     }
 
-    /// Consumers of each node, control outputs included.
+    /// Returns the consumers of each node, control outputs included.
     pub fn successors(&self) -> Rows<'_> {
         rows(
             self.columns
@@ -209,8 +210,8 @@ impl<'a> Graph<'a> {
         )
     }
 
-    /// Legal devices of each candidate set, most preferred first; never empty. All members of a
-    /// group have the same set.
+    /// Returns the legal devices of each candidate set, most preferred first; never empty. All
+    /// members of a group have the same set.
     pub fn candidates(&self) -> Rows<'_> {
         rows(
             self.columns
@@ -219,7 +220,7 @@ impl<'a> Graph<'a> {
         )
     }
 
-    /// Legal devices of a node, most preferred first.
+    /// Returns the legal devices of a node, most preferred first.
     #[inline]
     pub fn candidates_of(&self, node: u32) -> &[u32] {
         self.candidates().row(self.candidate_set()[node as usize])
@@ -257,8 +258,8 @@ impl<'a> Graph<'a> {
             .collect()
     }
 
-    /// Bytes that each edge carries, 0 for control edges: [`Self::tensor_bytes`] spread over the
-    /// edges. Computed at each call.
+    /// Returns the bytes that each edge carries, 0 for control edges: [`Self::tensor_bytes`] per
+    /// edge. Computed at each call.
     pub fn edge_bytes(&self) -> Vec<u64> {
         let bytes = self.tensor_bytes();
         let of_tensor = |&tensor: &u32| match tensor {
@@ -320,14 +321,14 @@ impl<'a> Graph<'a> {
         cost_samples: u32;
     }
 
-    /// The distinct op types, indexed by [`Self::op_type`].
+    /// Returns the distinct op types, indexed by [`Self::op_type`].
     pub fn op_type_names(&self) -> &[String] {
         self.columns
             .op_type_names
             .get_or_init(|| self.source.op_type_names())
     }
 
-    /// Dims of a tensor; -1 = unknown, a single -2 = unknown rank.
+    /// Returns the dims of a tensor; -1 = unknown, a single -2 = unknown rank.
     pub fn dims_of(&self, tensor: u32) -> &[i64] {
         let dims = self
             .columns

@@ -74,6 +74,7 @@
 //! plan, bit for bit: neither uses fused multiply-add, and the host canonicalizes NaN.
 
 pub mod algorithm;
+mod bytes;
 pub mod config;
 pub mod devices;
 #[cfg(not(target_arch = "wasm32"))]
@@ -97,6 +98,7 @@ pub mod wrap;
 pub use algorithm::Assignment;
 pub use algorithm::CostMatrix;
 pub use algorithm::LinkMatrix;
+pub use config::Bytes;
 pub use config::Config;
 pub use config::ConfigError;
 pub use config::Setting;
@@ -116,7 +118,7 @@ pub use policy::Policy;
 pub use policy::ReadyTask;
 pub use source::Violation;
 
-/// "None" in index columns: no device, no tensor, no opinion.
+/// "None" in index columns: no device, no tensor or no answer.
 pub const NONE: u32 = u32::MAX;
 
 /// The version of the contract `placewright:policy` that this SDK uses.

@@ -42,7 +42,7 @@ impl Log {
         }
     }
 
-    /// Whether somebody wants messages of this level.
+    /// Returns whether the host keeps messages of this level.
     pub fn is_enabled(&self, level: LogLevel) -> bool {
         let Some(sink) = &self.sink else {
             return false;
@@ -55,8 +55,8 @@ impl Log {
         level >= threshold
     }
 
-    /// Formats and hands in a message, if somebody wants it. The host truncates long ones and
-    /// limits their number.
+    /// Formats a message and sends it to the host, if the host keeps messages of its level. The
+    /// host truncates long messages and limits their number.
     pub fn write(&self, level: LogLevel, message: fmt::Arguments<'_>) {
         if self.is_enabled(level)
             && let Some(sink) = &self.sink
@@ -68,7 +68,7 @@ impl Log {
         }
     }
 
-    /// Itself, so that macros take a log as well as what has one.
+    /// Returns itself, so that the macros take a `Log` or a type with a method `log()`.
     pub fn log(&self) -> &Self {
         self
     }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_formatted_below_the_threshold_which_is_asked_once() {
+    fn nothing_is_formatted_below_the_threshold_which_is_fetched_once() {
         let sink = Arc::new(Lines {
             threshold: LogLevel::Info,
             asked: Mutex::new(0),

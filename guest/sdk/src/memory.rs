@@ -1,5 +1,5 @@
-//! Memory while a graph is placed: an approximation of the host's rule `memory` before all nodes
-//! have a device.
+//! Tracks memory while a graph is placed. This approximates the host's rule `memory` before all
+//! nodes have a device.
 
 use crate::NONE;
 use crate::algorithm::Assignment;
@@ -28,7 +28,7 @@ pub struct MemoryBudget {
     reads: Vec<u32>,
     read_offsets: Vec<u32>,
     constant_bytes: Vec<u64>,
-    /// Per constant the devices that hold it.
+    /// Devices that hold each constant.
     held_on: Vec<Vec<u32>>,
     n_constant_bytes: u64,
     /// Resident bytes of the placed groups, per device.
@@ -96,6 +96,15 @@ impl MemoryBudget {
         budget
     }
 
+    /// Creates the same budget, less the bytes that are reserved on each device.
+    pub fn with_reserved(graph: &Graph<'_>, devices: &DeviceSet<'_>, reserved: &[u64]) -> Self {
+        let mut budget = Self::new(graph, devices);
+        for (device, &bytes) in devices.ids().zip(reserved) {
+            budget.reserve(device, bytes);
+        }
+        budget
+    }
+
     /// Returns whether all groups together might exceed the memory of a device. If not, no check is
     /// necessary.
     pub fn is_tight(&self) -> bool {
@@ -151,10 +160,10 @@ impl MemoryBudget {
         }
     }
 
-    /// Raises the `reserved` bytes of each device to the memory that the current plan needs, by the
-    /// host's estimate, beyond the resident bytes, and a quarter more: moving nodes away changes
-    /// the needs of the others. Use it for the next attempt after the host has refused a plan,
-    /// on a budget in which all groups are placed.
+    /// Raises the `reserved` bytes of each device to the memory that the current plan needs beyond
+    /// the resident bytes, by the host's estimate, plus a quarter: moving nodes away changes the
+    /// needs of the others. Call it after the host has refused a plan, on a budget in which all
+    /// groups are placed, and use the result for the next attempt.
     pub fn set_aside(&self, reserved: &mut [u64], plan: &Plan<'_>) {
         let peaks = plan.peak_bytes_per_device();
         for ((reserved, &staying), peak) in reserved.iter_mut().zip(&self.staying_bytes).zip(peaks)
@@ -176,7 +185,7 @@ impl MemoryBudget {
         *free = free.saturating_sub(bytes);
     }
 
-    /// The constants that a group reads and a device does not hold.
+    /// Returns the constants that a group reads and a device does not hold.
     fn missing_constants(&self, group: u32, device: u32) -> impl Iterator<Item = u32> + '_ {
         let group = group as usize;
         let range = self.read_offsets[group] as usize..self.read_offsets[group + 1] as usize;
@@ -220,7 +229,7 @@ pub fn place_constants(graph: &Graph<'_>, is_free: &[bool], devices: &mut [u32])
 
 /// Returns a device per node, in stages of nodes in import order: each device takes as many nodes
 /// as its memory holds. This is the fallback if memory is so short that only plans with few copies
-/// fit. Asks the host some `16 * devices` times for the peaks of a plan. Only an offer shows
+/// fit. Asks the host about `16 * devices` times for the peaks of a plan. Only an offer shows
 /// whether the plan fits.
 pub fn contiguous_stages(graph: &Graph<'_>, devices: &DeviceSet<'_>, plan: &Plan<'_>) -> Vec<u32> {
     let capacity = capacities(devices);
@@ -228,7 +237,7 @@ pub fn contiguous_stages(graph: &Graph<'_>, devices: &DeviceSet<'_>, plan: &Plan
     let n_nodes = graph.len();
     let is_free = free_constants(graph);
     plan.set_start_order(&vec![0; n_nodes]);
-    // Where each stage ends.
+    // End of each stage.
     let mut ends: Vec<usize> = Vec::new();
     for device in devices.ids() {
         let start = ends.last().copied().unwrap_or(0);
@@ -250,7 +259,8 @@ pub fn contiguous_stages(graph: &Graph<'_>, devices: &DeviceSet<'_>, plan: &Plan
                 .fold(0, u64::saturating_add);
             needed <= capacity[domain as usize]
         };
-        // The most nodes that fit. Assumes that fewer nodes fit if more do.
+        // Searches for the largest number of nodes that fit. Assumes that any smaller number fits
+        // too.
         let (mut fitting, mut too_many) = (start, n_nodes + 1);
         while too_many - fitting > 1 {
             let middle = fitting.midpoint(too_many);
@@ -298,4 +308,62 @@ fn capacities(devices: &DeviceSet<'_>) -> Vec<u64> {
         *least = bytes.min(*least);
     }
     capacity
+}
+
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod tests {
+    use super::*;
+    use crate::log::Log;
+    use crate::testing::GraphBuilder;
+    use crate::testing::TestPlan;
+    use crate::testing::cluster;
+
+    #[test]
+    fn constants_take_memory_where_they_are_read() {
+        let devices = cluster("2xCPU").with_memory(0, 100).with_memory(1, 150);
+        let mut builder = GraphBuilder::new(&devices);
+        let shared = builder.constant("shared", 80);
+        let (a, b) = (builder.node("a", &[1.0]), builder.node("b", &[1.0]));
+        let own = builder.constant("own", 60);
+        let c = builder.node("c", &[1.0]);
+        for (constant, reader, bytes) in [(shared, a, 80), (shared, b, 80), (own, c, 60)] {
+            builder.edge(constant, reader, bytes);
+        }
+        let test_graph = builder.build();
+        let log = Log::silent();
+        let (graph, set) = (
+            Graph::new(&test_graph, &log),
+            DeviceSet::new(&devices, &log),
+        );
+        let is_free = free_constants(&graph);
+        assert_eq!(is_free, [true, false, false, true, false]);
+
+        let group = |node: u32| graph.group()[node as usize];
+        let mut budget = MemoryBudget::new(&graph, &set);
+        assert!(budget.is_tight());
+        budget.take(group(a), 0);
+        assert_eq!((budget.free_bytes(0), budget.free_bytes(1)), (20, 150));
+        assert!(budget.fits(group(b), 0), "`shared` is there");
+        assert!(!budget.fits(group(c), 0), "`own` takes 60 bytes of 20");
+        budget.take(group(b), 1);
+        budget.take(group(c), 1);
+        assert_eq!(
+            (budget.staying_bytes(0), budget.staying_bytes(1)),
+            (80, 140)
+        );
+
+        // The plan of a test counts the same.
+        let sink = TestPlan::new(&test_graph, &devices);
+        let plan = Plan::new(&sink, &log);
+        let mut placed = [NONE, 0, 1, NONE, 1];
+        place_constants(&graph, &is_free, &mut placed);
+        assert_eq!(placed, [0, 0, 1, 1, 1]);
+        plan.set_devices(&placed);
+        assert_eq!(plan.peak_bytes_per_device(), [80, 140]);
+        plan.offer().unwrap();
+        plan.move_nodes(&[c], 0);
+        let violation = plan.offer().unwrap_err();
+        assert_eq!((violation.rule.as_str(), violation.node), ("memory", c));
+        assert_eq!(plan.peak_bytes_per_device(), [140, 80]);
+    }
 }

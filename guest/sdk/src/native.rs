@@ -1,7 +1,7 @@
-//! Native builds of policies, which hosts use as fallback, for tests and for benchmarks.
+//! Native builds of policies, which hosts use as fallbacks, for tests and for benchmarks.
 //!
-//! [`crate::export_policy!`] defines a function `native()` in each policy crate, which returns one.
-//! It runs the author's code on the host's memory, without sandbox and limits.
+//! [`crate::export_policy!`] defines a function `native()` in each policy crate, which returns an
+//! instance. It runs the author's code on the host's memory, without a sandbox or limits.
 
 use std::fmt;
 
@@ -92,7 +92,7 @@ pub trait NativeOnlinePolicy: Send {
     fn end(&mut self, run: u32);
 }
 
-/// A fresh instance of `P` for whole graphs; `version` is that of the exporting crate.
+/// Returns a fresh instance of `P` for whole graphs; `version` is that of the exporting crate.
 pub fn whole_graph<P: Policy>(version: &'static str) -> Box<dyn NativePolicy> {
     Box::new(Instance {
         policy: P::default(),
@@ -101,7 +101,7 @@ pub fn whole_graph<P: Policy>(version: &'static str) -> Box<dyn NativePolicy> {
     })
 }
 
-/// A fresh instance of `P` that also places online.
+/// Returns a fresh instance of `P` that also places online.
 pub fn online<P: OnlinePolicy>(version: &'static str) -> Box<dyn NativePolicy> {
     Box::new(Instance {
         policy: P::default(),

@@ -1,5 +1,7 @@
 //! The plan: a policy sets an assignment, asks the host to evaluate it, and offers it.
 
+use crate::NONE;
+use crate::graph::Graph;
 use crate::log::Log;
 pub use crate::source::BudgetUnit;
 use crate::source::PlanSink;
@@ -81,7 +83,7 @@ impl<'a> Plan<'a> {
         self.sink.set_queues(queue);
     }
 
-    /// Returns whether reasons are shown to anybody. If not, [`Self::explain`] does nothing.
+    /// Returns whether anyone reads reasons. If not, [`Self::explain`] does nothing.
     pub fn explain_wanted(&self) -> bool {
         self.sink.explain_wanted()
     }
@@ -99,7 +101,7 @@ impl<'a> Plan<'a> {
         self.sink.metric(name, value);
     }
 
-    /// Offers the current plan. The last legal offer is the answer, also if a limit ends the call
+    /// Offers the current plan. The last legal offer is the answer, even if a limit ends the call
     /// afterwards.
     ///
     /// # Errors
@@ -108,24 +110,26 @@ impl<'a> Plan<'a> {
         self.sink.offer()
     }
 
-    /// Returns how much of its budget the call has left, in the unit of [`Self::budget_unit`];
-    /// `u64::MAX` if the call has no limit.
+    /// Returns the remaining budget of the call, in the unit of [`Self::budget_unit`]; `u64::MAX`
+    /// if the call has no limit, as in native builds.
     ///
-    /// A search that remembers the value at its start and stops at a fraction of it works with
-    /// every unit:
+    /// A search that reads the budget at its start and stops at a fraction of it works with every
+    /// unit. It also needs a stop condition of its own, for calls without a limit:
     ///
     /// ```
-    /// # fn search(plan: &placewright_guest::Plan<'_>) {
+    /// # fn search(plan: &placewright_guest::Plan<'_>, rounds: u32) {
     /// let reserve = plan.budget_left() / 10;
-    /// while plan.budget_left() > reserve {
+    /// for _ in 0..rounds {
+    ///     if plan.budget_left() <= reserve {
+    ///         break;
+    ///     }
     ///     // Improve the plan, and offer it.
-    /// #   break;
     /// }
     /// # }
     /// ```
     ///
-    /// Fuel is the same on every machine; time is not, so plans of a search that reads it under a
-    /// deadline may differ from run to run.
+    /// Fuel is the same on every machine; time is not. So a search that reads its budget under a
+    /// deadline may return different plans from run to run.
     pub fn budget_left(&self) -> u64 {
         self.sink.budget_left()
     }
@@ -148,15 +152,14 @@ impl std::fmt::Debug for Plan<'_> {
     }
 }
 
-/// Nodes per host call, so that a host that keeps a limited number of bytes drops only the last
-/// nodes of a long list.
+/// Nodes per host call. A host that keeps a limited number of bytes then drops only the last nodes
+/// of a long list.
 const NODES_PER_EXPLANATION: usize = 1 << 16;
 
 /// Reasons that many nodes share, for [`Plan::explain`]: one host call per reason and 65,536 nodes.
 ///
-/// The host keeps a limited number of bytes of explanations, by default 64 MiB, and counts the
-/// reason for each node and 32 bytes besides. A million nodes fit if their reasons have up to 35
-/// bytes.
+/// The host keeps a limited number of bytes of explanations, by default 64 MiB. It counts the
+/// reason of each node plus 32 bytes. A million nodes fit if their reasons have up to 35 bytes.
 #[derive(Debug, Default)]
 pub struct Reasons {
     nodes_of: Vec<(&'static str, Vec<u32>)>,
@@ -168,12 +171,23 @@ impl Reasons {
         Self::default()
     }
 
-    /// Adds a node with its reason. A policy has few different reasons: they are looked up one
-    /// after the other.
+    /// Adds a node with its reason. Searches the list of distinct reasons linearly, so a policy
+    /// should have few.
     pub fn add(&mut self, node: u32, reason: &'static str) {
         match self.nodes_of.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, nodes)) => nodes.push(node),
             None => self.nodes_of.push((reason, vec![node])),
+        }
+    }
+
+    /// Returns the reason for a node that has no choice, `None` for all other nodes.
+    pub fn without_choice(graph: &Graph<'_>, node: u32) -> Option<&'static str> {
+        if graph.pinned()[node as usize] != NONE {
+            Some("pinned")
+        } else if graph.candidates_of(node).len() == 1 {
+            Some("only candidate")
+        } else {
+            None
         }
     }
 

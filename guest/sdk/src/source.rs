@@ -1,5 +1,5 @@
-//! Where the views get their columns: the sandbox's imports in wasm, the host's own memory
-//! natively.
+//! The traits through which the views get their columns: from the sandbox's imports in wasm, from
+//! the host's own memory natively.
 //!
 //! Policy authors do not use this module. The host implements these traits for native policies;
 //! the SDK implements them over the WIT imports. Columns have the names, meanings and units of
@@ -24,18 +24,18 @@ pub struct Counts {
 /// Rows of different lengths: row `i` is `items[offsets[i]..offsets[i + 1]]`.
 #[derive(Debug, Clone)]
 pub struct Csr<'a> {
-    /// Where each row starts, and the end.
+    /// Start of each row in `items`, and the end of the last one.
     pub offsets: Cow<'a, [u32]>,
-    /// The rows, one after the other.
+    /// The rows, concatenated.
     pub items: Cow<'a, [u32]>,
 }
 
-/// Text `i` is bytes `offsets[i]..offsets[i + 1]` of `text`.
+/// String `i` is bytes `offsets[i]..offsets[i + 1]` of `text`.
 #[derive(Debug, Clone)]
 pub struct Strings<'a> {
-    /// Where each text starts, and the end.
+    /// Start of each string in `text`, and the end of the last one.
     pub offsets: Cow<'a, [u32]>,
-    /// All strings, one after the other.
+    /// All strings, concatenated.
     pub text: Cow<'a, str>,
 }
 
@@ -43,9 +43,9 @@ pub struct Strings<'a> {
 /// rank.
 #[derive(Debug, Clone)]
 pub struct Dims<'a> {
-    /// Where each tensor's dims start, and the end.
+    /// Start of each tensor's dims in `sizes`, and the end of the last one.
     pub offsets: Cow<'a, [u32]>,
-    /// Dims, one tensor after the other.
+    /// The dims of all tensors, concatenated.
     pub sizes: Cow<'a, [i64]>,
 }
 
@@ -57,7 +57,7 @@ pub struct LinkCost {
     pub ns_per_byte: f64,
 }
 
-/// What a device says about itself (WIT `types.device-attributes`).
+/// The attributes of a device (WIT `types.device-attributes`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "documented in the contract")]
 pub struct DeviceAttributes {
@@ -71,7 +71,7 @@ pub struct DeviceAttributes {
     pub properties: Vec<(String, String)>,
 }
 
-/// Where a device sits (WIT `types.locality`).
+/// Where a device is in its machine (WIT `types.locality`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "documented in the contract")]
 pub struct Locality {
@@ -193,7 +193,7 @@ pub trait DeviceSource {
     fn by_name(&self, name: &str) -> Option<u32>;
     fn by_spec(&self, spec: &DeviceSpec) -> Vec<u32>;
     /// # Errors
-    /// What is wrong with the text.
+    /// The reason why the string is malformed.
     fn by_spec_text(&self, spec: &str) -> Result<Vec<u32>, String>;
     fn prioritized_types(&self) -> Vec<String>;
     fn of_type(&self, device_type: &str) -> Vec<u32>;
@@ -227,7 +227,7 @@ pub trait PlanSink {
     fn explain(&self, nodes: &[u32], reason: &str);
     fn metric(&self, name: &str, value: f64);
     /// # Errors
-    /// The first rule that the plan breaks; what was offered before stays the answer.
+    /// The first rule that the plan breaks. The last legal offer remains the answer.
     fn offer(&self) -> Result<(), Violation>;
     fn budget_left(&self) -> u64;
     fn budget_unit(&self) -> BudgetUnit;
@@ -247,7 +247,7 @@ pub enum LogLevel {
 /// The log (WIT `log`).
 /// `Send` and `Sync`, because a native policy that keeps a log may be moved between threads.
 pub trait LogSink: fmt::Debug + Send + Sync {
-    /// Messages below it need not be formatted.
+    /// Returns the lowest level that is kept; messages below it need not be formatted.
     fn threshold(&self) -> LogLevel;
     /// Logs one message.
     fn emit(&self, level: LogLevel, message: &str);

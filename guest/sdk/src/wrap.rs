@@ -64,7 +64,13 @@
 //!
 //! To keep a device free, the closure would move its nodes away before it offers; to refuse a plan,
 //! it returns a [`Violation`] of its own, which the inner policy receives as if it came from the
-//! host. A crate whose policy others may wrap puts its exports behind a feature: see
+//! host.
+//!
+//! Reasons that the inner policy gives after an offer are dropped for nodes that the closure moved:
+//! they describe the devices that these nodes have left. The outer policy explains such nodes
+//! itself. The inner policy's metrics are kept: they describe its plan before the moves.
+//!
+//! A crate whose policy others may wrap puts its exports behind a feature: see
 //! [`crate::export_policy!`].
 
 use std::cell::RefCell;
@@ -89,12 +95,12 @@ pub fn configure<P: Policy>(inner: &mut P, config: &Config) -> Result<(), Config
     inner.configure(&config.restricted_to(P::SETTINGS))
 }
 
-/// Asks an inner policy for a placement. `on_offer` is called for each of its offers with the
-/// host's plan, which then contains the inner policy's assignment, start order and queues. What it
-/// returns is what the inner policy's `offer` returns.
+/// Asks an inner policy for a placement. For each of its offers, `on_offer` is called with the
+/// host's plan, which then contains the inner policy's assignment, start order and queues. The
+/// inner policy's `offer` returns the result of `on_offer`.
 ///
 /// # Errors
-/// What the inner policy returns. It may have offered plans before.
+/// The error of the inner policy. It may have offered plans before.
 pub fn place<P, F>(
     inner: &mut P,
     graph: &Graph<'_>,
@@ -116,6 +122,8 @@ where
 pub struct WrappedPlan<'a, F> {
     outer: Plan<'a>,
     on_offer: RefCell<F>,
+    /// Per node, whether the closure moved it at the last offer. Empty if nobody reads reasons.
+    is_moved: RefCell<Vec<bool>>,
 }
 
 impl<'a, F> WrappedPlan<'a, F>
@@ -127,6 +135,7 @@ where
         Self {
             outer,
             on_offer: RefCell::new(on_offer),
+            is_moved: RefCell::default(),
         }
     }
 
@@ -181,7 +190,12 @@ where
     }
 
     fn explain(&self, nodes: &[u32], reason: &str) {
-        self.outer.explain(nodes, || reason.to_owned());
+        let is_moved = self.is_moved.borrow();
+        let stays = |node: &u32| is_moved.get(*node as usize) != Some(&true);
+        let kept: Vec<u32> = nodes.iter().copied().filter(stays).collect();
+        if nodes.is_empty() || !kept.is_empty() {
+            self.outer.explain(&kept, || reason.to_owned());
+        }
     }
 
     fn metric(&self, name: &str, value: f64) {
@@ -189,8 +203,13 @@ where
     }
 
     fn offer(&self) -> Result<(), Violation> {
-        let mut on_offer = self.on_offer.borrow_mut();
-        (*on_offer)(&self.outer)
+        let found = self.explain_wanted().then(|| self.devices());
+        let outcome = (*self.on_offer.borrow_mut())(&self.outer);
+        if let Some(found) = found {
+            let changed = found.iter().zip(self.devices()).map(|(a, b)| *a != b);
+            *self.is_moved.borrow_mut() = changed.collect();
+        }
+        outcome
     }
 
     fn budget_left(&self) -> u64 {
@@ -205,5 +224,78 @@ where
 impl<F> fmt::Debug for WrappedPlan<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WrappedPlan").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod tests {
+    use super::*;
+    use crate::algorithm::preferred_devices;
+    use crate::plan::Reasons;
+    use crate::testing::GraphBuilder;
+    use crate::testing::cluster;
+
+    #[derive(Default)]
+    struct Inner;
+
+    impl Policy for Inner {
+        const NAME: &'static str = "inner";
+
+        fn place(
+            &mut self,
+            graph: &Graph<'_>,
+            _devices: &DeviceSet<'_>,
+            plan: &Plan<'_>,
+            _seed: u64,
+        ) -> Result<(), PlaceError> {
+            plan.offer_devices(&preferred_devices(graph))?;
+            let mut reasons = Reasons::new();
+            for node in graph.nodes() {
+                reasons.add(node, "preferred");
+            }
+            reasons.explain(plan);
+            Ok(())
+        }
+    }
+
+    #[derive(Default)]
+    struct Outer(Inner);
+
+    impl Policy for Outer {
+        const NAME: &'static str = "outer";
+
+        fn place(
+            &mut self,
+            graph: &Graph<'_>,
+            devices: &DeviceSet<'_>,
+            plan: &Plan<'_>,
+            seed: u64,
+        ) -> Result<(), PlaceError> {
+            place(&mut self.0, graph, devices, plan, seed, |plan| {
+                plan.move_nodes(&[1], 0);
+                plan.offer()
+            })?;
+            plan.explain(&[1], || "moved".to_owned());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn only_the_outer_policy_explains_nodes_that_it_moved() {
+        let devices = cluster("1xCPU,1xGPU");
+        let mut graph = GraphBuilder::new(&devices);
+        for name in ["a", "b", "c"] {
+            graph.node(name, &[10.0, 10.0]);
+        }
+        let graph = graph.build();
+        let offer = crate::testing::place(&mut Outer::default(), &graph, &devices).unwrap();
+        assert_eq!(offer.devices, [1, 0, 1]);
+        assert_eq!(
+            offer.reasons,
+            [
+                (vec![0, 2], "preferred".to_owned()),
+                (vec![1], "moved".to_owned())
+            ]
+        );
     }
 }

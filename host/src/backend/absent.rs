@@ -36,8 +36,9 @@ const GPU_CLASSES: [u32; 2] = [0x03, 0x12];
 const GPU_VENDORS: [u32; 2] = [0x10de, 0x1002];
 
 impl AbsentDeviceFactory {
-    /// A factory for a type that cannot be created because `what` is missing; `remedy` tells the
-    /// user what to do. Both are parts of a sentence: `this build has no backend for GPUs`.
+    /// Creates a factory for a type whose devices cannot be created because `what` is missing.
+    /// `remedy` tells the user what to do. Both are parts of a sentence: `this build has no backend
+    /// for GPUs`.
     pub fn new(
         device_type: impl Into<String>,
         what: impl Into<String>,
@@ -51,13 +52,13 @@ impl AbsentDeviceFactory {
         }
     }
 
-    /// Also names the cards on the PCI bus of this system folder that could be GPUs.
+    /// Also names the cards on the PCI bus that could be GPUs. `root` is the system folder.
     pub(super) fn with_gpus_of(mut self, root: impl Into<PathBuf>) -> Self {
         self.cards_of = Some(root.into());
         self
     }
 
-    /// A type for whose devices this build has no backend.
+    /// Creates a factory for a type for which this build has no backend.
     pub(super) fn no_backend(device_type: &str, kind: &str) -> Self {
         Self::new(
             device_type,
@@ -97,8 +98,8 @@ impl DeviceFactory for AbsentDeviceFactory {
     fn register_kernels(&self, _: &mut KernelRegistry) {}
 }
 
-/// The addresses of cards without a driver, as a part of a sentence. A bus that cannot be read has
-/// none: the message is then the same without them.
+/// Returns the addresses of cards without a driver, as a part of a sentence. If the bus cannot be
+/// read, returns an empty string: the message then does not mention cards.
 pub(super) fn undriven_cards(root: &Path) -> String {
     let found = pci_devices(root, &GPU_CLASSES).unwrap_or_default();
     let gpus = found
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cards_that_nothing_drives_are_named_with_their_place() {
+    fn cards_without_a_driver_are_named_with_their_place() {
         let root = tempfile::tempdir().unwrap();
         let said = || {
             let absent = AbsentDeviceFactory::no_backend("GPU", "GPUs").with_gpus_of(root.path());

@@ -68,7 +68,7 @@ fn fuse_bias(
     let dtype = all.attrs(base).dtype("T");
     let nodes = [Some(base), Some(bias), activation];
     let nodes: Vec<NodeId> = nodes.into_iter().flatten().collect();
-    // A kernel that an app has registered in place of the default one is not fused.
+    // Not fused if an app has registered a kernel in place of the default one.
     if !graph.is_read_only_by(base, bias)
         || !dtype.is_some_and(|dtype| types.contains(&dtype))
         || !nodes.iter().all(|&node| graph.has_plain_kernel(node))
@@ -93,7 +93,7 @@ fn fuse_bias(
 /// Returns the activation of a fused node, if it has one.
 ///
 /// # Errors
-/// [`KernelError::InvalidArgument`] if anything else is to follow.
+/// [`KernelError::InvalidArgument`] if the list contains anything else.
 pub(super) fn activation<'a>(
     node: &KernelConstruction<'a>,
     is_activation: impl Fn(&str) -> bool,

@@ -1,7 +1,7 @@
 //! The implementations of devices; this file has the one list of backends.
 //!
 //! A backend turns device options into devices and registers their kernels. It uses `device` and
-//! `kernels`, and of a graph only the attributes of the node whose kernel it creates.
+//! `kernels`. Of a graph, it reads only the attributes of the node whose kernel it creates.
 
 use crate::device::DEFAULT_FACTORY_PRIORITY;
 use crate::device::FactoryRegistry;
@@ -59,7 +59,7 @@ fn with_backends(registry: Registry) -> Registry {
     let registry = registry.and_then(|registry| registry.with(CUDA_BACKEND));
     #[cfg(feature = "opencl")]
     let registry = registry.and_then(|registry| registry.with(OPENCL_BACKEND));
-    registry.expect("each type stands once in the lists")
+    registry.expect("each type is listed once")
 }
 
 impl Default for Registry {
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn the_default_is_one_cpu_device() {
         let mut options = DeviceOptions::default();
-        // There may be any number of them.
+        // There may be any number of SYCL devices.
         options.device_count.insert("SYCL".to_owned(), 0);
         let set = default_factories()
             .create_devices(&options, PREFIX)
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn types_without_a_backend_have_tensorflows_priority_and_say_what_to_do() {
+    fn types_without_a_backend_have_tensorflows_priority_and_a_remedy() {
         let factories = default_factories();
         assert_eq!(factories.priority("GPU"), 210);
         for (device_type, priority) in [
@@ -145,7 +145,7 @@ mod tests {
     fn an_apps_factory_takes_the_place_of_an_absent_one_at_any_priority() {
         for priority in [1, 210, 500] {
             let mut factories = default_factories();
-            // Which devices it makes does not matter here.
+            // The devices that this factory creates do not matter here.
             let own = Arc::new(cpu::ThreadPoolDeviceFactory::default());
             let outcome = factories.register("TPU", priority, own).unwrap();
             assert_eq!(outcome, Registration::Replaced);

@@ -433,13 +433,13 @@ fn names_ops_devices_and_outputs_that_are_none_are_refused() {
     refused(
         b.op("Relu").input(x).device("/device:GPU").finish(),
         &format!(
-            "node `Relu` (Relu): `/device:GPU` is no device specification: `device:GPU`: {expected}"
+            "node `Relu` (Relu): `/device:GPU` is not a device specification: `device:GPU`: {expected}"
         ),
     );
     refused(
         b.name_scope("fc").unwrap().device("/job:a/fpga:0"),
         &format!(
-            "device scope in `fc/`: `/job:a/fpga:0` is no device specification: `fpga:0`: {expected}"
+            "device scope in `fc/`: `/job:a/fpga:0` is not a device specification: `fpga:0`: {expected}"
         ),
     );
     let nowhere = b.device_function(|_| None);
@@ -453,7 +453,7 @@ fn names_ops_devices_and_outputs_that_are_none_are_refused() {
         .device_function(|_| Some("/fpga".to_owned()));
     refused(
         verbatim.relu(x),
-        &format!("node `Relu` (Relu): `/fpga` is no device specification: `fpga`: {expected}"),
+        &format!("node `Relu` (Relu): `/fpga` is not a device specification: `fpga`: {expected}"),
     );
     // A function may use the builder that calls it.
     let other = b.clone();

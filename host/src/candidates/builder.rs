@@ -235,9 +235,9 @@ impl CandidatesBuilder {
     #[must_use]
     pub fn with_shared_chip(mut self, devices: &[DeviceId]) -> Self {
         if let Some(&first) = devices.first() {
-            let chips = self.devices.chips[first.index()];
+            let chip = self.devices.chips[first.index()];
             for device in devices {
-                self.devices.chips[device.index()] = chips;
+                self.devices.chips[device.index()] = chip;
             }
         }
         self

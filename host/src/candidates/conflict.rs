@@ -145,33 +145,12 @@ pub enum Suggestion {
 }
 
 impl Constraint {
-    /// Adds the nodes of a constraint that is equal but for its nodes.
-    pub(super) fn add_nodes(&mut self, other: &Self) -> bool {
-        let (known, added) = match (self, other) {
-            (
-                Self::Kernels {
-                    nodes,
-                    op,
-                    device_types,
-                },
-                Self::Kernels {
-                    nodes: added,
-                    op: other_op,
-                    device_types: other_types,
-                },
-            ) if op == other_op && device_types == other_types => (nodes, added),
-            (
-                Self::Request { nodes, request, .. },
-                Self::Request {
-                    nodes: added,
-                    request: other_request,
-                    ..
-                },
-            ) if request == other_request => (nodes, added),
-            _ => return false,
-        };
-        known.extend_from_slice(added);
-        true
+    /// Returns the nodes of a constraint that several nodes can have.
+    pub(super) fn nodes_mut(&mut self) -> Option<&mut Vec<String>> {
+        match self {
+            Self::Kernels { nodes, .. } | Self::Request { nodes, .. } => Some(nodes),
+            _ => None,
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use serde::Serialize;
 
 use crate::candidates::colocate::check_kernels;
@@ -49,6 +51,7 @@ pub fn conflicts(
         .collect();
     let has_kernel = |node: NodeId| of_class[graph.class_ids()[node.index()] as usize];
     let (mut found, mut culprits) = (Vec::new(), Vec::new());
+    let mut of_cause = HashMap::new();
     check_kernels(&facts, pinned, options, &mut supports, |node, error| {
         match error {
             // A pin to a device without a kernel is a conflict of two constraints.
@@ -57,7 +60,10 @@ pub fn conflicts(
             {
                 culprits.push(node.0);
             }
-            error => merge(&mut found, without_kernel(&facts, node, &error)),
+            error => {
+                let of_node = without_kernel(&facts, node, &error);
+                merge(&mut found, &mut of_cause, graph.node_name(node), of_node);
+            }
         }
         Ok(())
     })?;
@@ -69,18 +75,42 @@ pub fn conflicts(
     Ok(found)
 }
 
-/// Adds a conflict of one node, or its node to a conflict of the same cause and suggestions.
-fn merge(found: &mut Vec<Conflict>, of_node: Conflict) {
-    for known in found.iter_mut() {
-        if let ([known_constraint], [constraint]) =
-            (&mut known.constraints[..], &of_node.constraints[..])
-            && known.suggestions == of_node.suggestions
-            && known_constraint.add_nodes(constraint)
-        {
-            return;
+/// Adds the conflict of one node, or only the node to the conflict of the same cause, whose
+/// position is in `of_cause`.
+fn merge(
+    found: &mut Vec<Conflict>,
+    of_cause: &mut HashMap<[String; 3], usize>,
+    node: &str,
+    of_node: Conflict,
+) {
+    if let Some(cause) = cause(&of_node) {
+        match of_cause.entry(cause) {
+            Entry::Occupied(position) => {
+                let constraints = found[*position.get()].constraints.iter_mut();
+                for nodes in constraints.filter_map(Constraint::nodes_mut) {
+                    nodes.push(node.to_owned());
+                }
+                return;
+            }
+            Entry::Vacant(position) => {
+                position.insert(found.len());
+            }
         }
     }
     found.push(of_node);
+}
+
+/// Returns what nodes without a kernel share if they have the same conflict: op, device type of the
+/// suggested kernel, and the request if it is the cause. `None` if no other node has the conflict.
+fn cause(conflict: &Conflict) -> Option<[String; 3]> {
+    let [Suggestion::Kernel { op, device_type }] = &conflict.suggestions[..] else {
+        return None;
+    };
+    let request = match &conflict.constraints[..] {
+        [Constraint::Request { request, .. }] => request.clone(),
+        _ => String::new(),
+    };
+    Some([op.clone(), device_type.clone(), request])
 }
 
 fn without_kernel(facts: &Facts<'_>, node: NodeId, error: &CandidatesError) -> Conflict {

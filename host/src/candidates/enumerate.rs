@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::candidates::allocation::without_too_large;
 use crate::candidates::choose::Choice;
 use crate::candidates::choose::Chooser;
 use crate::candidates::choose::Request;
@@ -40,13 +41,14 @@ use crate::names::DeviceName;
 ///
 /// The rules are TensorFlow's: kernels by device type and priority, requested devices, colocation
 /// by `_class` and by reference and resource edges (also through function calls if ops are
-/// defined), soft placement, XLA types only on request. Item 0 of a node's set is the device that
-/// TensorFlow's placer chooses if no hint applies. Runs once per placement. Takes time per class of
-/// nodes, distinct request and group, plus a few table look-ups per node.
+/// defined), soft placement, XLA types only on request. One rule is added: a device that cannot
+/// allocate a tensor of the node in one piece is not a candidate. Item 0 of a node's set is the
+/// device that TensorFlow's placer chooses if no hint applies. Runs once per placement. Takes time
+/// per class of nodes, distinct request and group, plus a few table look-ups per node.
 ///
 /// # Errors
 /// [`CandidatesError`] for the first node, in node order, that no device may run (generators last),
-/// and for devices with invalid links.
+/// for devices with invalid links, and for a node whose tensors no candidate can allocate.
 pub fn enumerate(
     graph: &Arc<Graph>,
     device_set: &Arc<DeviceSet>,
@@ -116,7 +118,7 @@ pub fn enumerate(
         ],
         Arc::new(host_memory),
     );
-    Ok(found.with_origin(Origin::enumerated(graph, kernels, options)))
+    without_too_large(found.with_origin(Origin::enumerated(graph, kernels, options)))
 }
 
 /// The requests and options of a placement, parsed and checked individually.
@@ -130,8 +132,11 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// # Errors [`CandidatesError`]: no devices, a malformed request, a pin or default device that
-    /// does not exist.
+    /// Parses the requests and checks the options.
+    ///
+    /// # Errors
+    /// [`CandidatesError`]: no devices, a malformed request, a pin or default device that does not
+    /// exist.
     pub(super) fn of(
         graph: &Graph,
         devices: &DeviceSet,

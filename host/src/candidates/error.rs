@@ -6,13 +6,14 @@ use crate::device::StatusCode;
 use crate::graph::GraphError;
 use crate::names::NameError;
 use crate::ops::NodeDefError;
+use crate::tensor::show_bytes;
 
 /// Why candidates cannot be enumerated. Each error names the node, its request, and the available
 /// alternatives.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CandidatesError {
-    /// The device set is empty.
+    /// The device set is empty. The message starts with TensorFlow's.
     #[error("No devices are registered; create at least a CPU device")]
     NoDevices,
     /// A request is not a device name.
@@ -133,7 +134,9 @@ pub enum CandidatesError {
         /// The conflict, with the shortest chain of constraints, if known.
         conflict: Option<Box<Conflict>>,
     },
-    /// The node or device of a pin does not exist, or the device cannot run the node.
+    /// The device of a pin cannot run the node or its colocation group, the node is pinned to
+    /// another device as well, or the pin has an id that the graph or the device set does not have.
+    /// (A session resolves pins by names before: that error is `placewright::Error::Pin`.)
     #[error("cannot pin node `{node}` to `{device}`: {reason}")]
     PinNotLegal {
         /// The node.
@@ -231,6 +234,24 @@ pub enum CandidatesError {
     NoDeviceAtAnyCost {
         /// The node.
         node: String,
+    },
+    /// No candidate of the node, or of its colocation group, can allocate one of its tensors.
+    #[error(
+        "node `{node}`: tensor `{tensor}` takes {}, but one allocation on `{device}` has at most {}; split the tensor, or let the node run on another device",
+        show_bytes(*bytes),
+        show_bytes(*limit_bytes)
+    )]
+    TensorTooLarge {
+        /// The node.
+        node: String,
+        /// The tensor.
+        tensor: String,
+        /// Its size in bytes.
+        bytes: u64,
+        /// The most preferred candidate, or the device that the node is pinned to.
+        device: String,
+        /// The largest allocation of the device, in bytes.
+        limit_bytes: u64,
     },
     /// The default local device does not exist.
     #[error("default local device {0} does not exist in the device set")]

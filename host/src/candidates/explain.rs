@@ -134,7 +134,8 @@ impl<'e, 'g> Explainer<'e, 'g> {
     pub(super) fn conflict(&mut self, node: u32) -> Option<Conflict> {
         let all = self.items_around(node);
         let set = self.conflict_among(node, &all)?;
-        Some(self.describe(node, &set, &all))
+        let alike = self.nodes_alike(&set);
+        Some(self.describe(node, &set, &all, &alike))
     }
 
     /// Finds conflicts around these nodes and all nodes at which placement fails. Each is found
@@ -155,7 +156,8 @@ impl<'e, 'g> Explainer<'e, 'g> {
                 let Some(set) = self.conflict_among(culprit, &items) else {
                     break;
                 };
-                found.push(self.describe(culprit, &set, &items));
+                let alike = self.nodes_alike(&set);
+                found.push(self.describe(culprit, &set, &items, &alike));
                 // The constraint that a user would most likely change: the last request, or else
                 // the last of all.
                 let is_request = |item: &&Item| matches!(item, Item::Request(_));
@@ -163,8 +165,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
                     break;
                 };
                 lifted.insert(last);
-                let alike = self.nodes_alike(&set).into_iter();
-                lifted.extend(alike.map(Item::Request));
+                lifted.extend(alike.into_iter().map(Item::Request));
                 items.retain(|item| !lifted.contains(item));
             }
             known.extend(self.ways_from(&[culprit]).order);

@@ -6,6 +6,7 @@
 //! depend on policies; [`Proposal`] is here so that `policy` and `placement` do not depend on each
 //! other.
 
+mod allocation;
 mod body;
 mod builder;
 mod choose;

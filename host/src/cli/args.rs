@@ -11,19 +11,21 @@ use super::units::parse_bytes;
 /// Which devices there are, and what they may use.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct DeviceArgs {
-    /// Number of devices of a type, such as CPU=4. Repeatable.
+    /// Number of devices of a type, such as CPU=4. Repeatable, or CPU=4,SYCL=0.
     ///
     /// Exact for CPU and SYCL, an upper limit for GPU. By default one CPU device and every SYCL
     /// and GPU device of the machine. 0 leaves a type out.
-    #[arg(long, value_name = "TYPE=N", value_parser = parse_device_count, help_heading = "Devices")]
+    #[arg(long, value_name = "TYPE=N", value_delimiter = ',', value_parser = parse_device_count, help_heading = "Devices")]
     pub(super) device_count: Vec<(String, u32)>,
-    /// Memory that placements may use on a device, such as CPU:0=512MiB. Repeatable.
+    /// Memory that placements may use on a device, such as CPU:0=512MiB, or on each device of a
+    /// type, such as CPU=512MiB. Repeatable, or separated by commas.
     ///
     /// In bytes or with a unit: KiB, MiB, GiB, TiB are binary, KB, MB, GB, TB decimal. A placement
-    /// that does not fit is refused. By default what the device has.
-    #[arg(long, value_name = "DEVICE=BYTES", value_parser = parse_device_memory, help_heading = "Devices")]
+    /// that does not fit is refused. By default the memory of the device; CPU devices share the
+    /// memory of the machine equally.
+    #[arg(long, value_name = "DEVICE=BYTES", value_delimiter = ',', value_parser = parse_device_memory, help_heading = "Devices")]
     pub(super) memory: Vec<(String, u64)>,
-    /// Use only devices that this name matches, such as /device:GPU:*, and CPU devices.
+    /// Create only devices of the type of this name, such as /device:GPU:*, and CPU devices.
     /// Repeatable.
     #[arg(long, value_name = "NAME", help_heading = "Devices")]
     pub(super) device_filter: Vec<String>,
@@ -33,9 +35,8 @@ pub(super) struct DeviceArgs {
     /// Distribute CPU devices over NUMA nodes, and keep their threads there.
     #[arg(long, help_heading = "Devices")]
     pub(super) numa_affinity: bool,
-    /// Threads of one run: for ops that run at one time, and for loops inside kernels.
-    ///
-    /// 0 means one per core. --inter-op-threads and --intra-op-threads set one of the two.
+    /// Sets both --inter-op-threads (ops that run at one time) and --intra-op-threads (loops inside
+    /// kernels). 0 means one per core.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=4096), help_heading = "Execution")]
     pub(super) threads: u32,
     /// Threads of loops inside kernels, instead of --threads; 0 means one per core.
@@ -50,10 +51,10 @@ pub(super) struct DeviceArgs {
         help_heading = "GPU"
     )]
     pub(super) visible_gpus: String,
-    /// Share of a GPU's memory that its device may take, from 0 to 100.
+    /// Fraction of a GPU's memory that its device may take; 1 is all of it.
     ///
-    /// 0 means all but a reserve. More than 1 means more than the GPU has: unified memory, which
-    /// is paged to and from the host.
+    /// 0 means all but a reserve. A fraction above 1, at most 100, uses unified memory, which is
+    /// paged to and from the host.
     #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = parse_memory_fraction, help_heading = "GPU")]
     pub(super) gpu_memory_fraction: f64,
     /// Use unified memory: what does not fit on the GPU is paged to the host's memory.
@@ -125,7 +126,7 @@ pub(super) struct PlacementArgs {
     /// Unknown keys are refused; `policy list` and `policy check` show the keys.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting, help_heading = "Policy")]
     pub(super) policy_config: Vec<(String, String)>,
-    /// Fuel of one placement, about one unit per wasm instruction, instead of a deadline.
+    /// Fuel of each call of the policy, about one unit per wasm instruction, instead of a deadline.
     ///
     /// Where fuel ends does not depend on the machine: equal graph, devices, rates and settings
     /// give equal plans, byte for byte.
@@ -167,12 +168,14 @@ pub(super) struct PlacementArgs {
         conflicts_with_all = ["policy", "policy_config", "policy_fuel", "policy_deadline_ms", "policy_memory", "strict_policy"]
     )]
     pub(super) placement: Option<PathBuf>,
-    /// Use --placement even if it was made for another graph, other devices or options, as far as
-    /// its names match.
+    /// Use --placement even if it was made for another graph, other devices or options.
+    ///
+    /// Every node of the graph must be in it, on a device that exists; other entries are ignored.
     #[arg(long, requires = "placement", help_heading = "Placement")]
     pub(super) placement_unverified: bool,
-    /// Keep nodes where this saved placement has them, if they can stay; the policy places the
-    /// rest.
+    /// Keep nodes where this saved placement has them; the policy places the rest.
+    ///
+    /// A node moves if its device no longer exists, cannot run it or lacks memory.
     #[arg(
         long,
         value_name = "F.json",

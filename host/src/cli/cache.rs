@@ -1,4 +1,5 @@
-//! `placewright cache`: shows or clears the folder of compiled policies and measured rates.
+//! `placewright cache`: shows or clears the folder of compiled policies, compiled kernels
+//! and measured rates.
 
 use anyhow::Context;
 use anyhow::Result;

@@ -52,10 +52,10 @@ pub(super) const ENVIRONMENT: [(&str, &str); 13] = [
     ("CLICOLOR", "0: no colour"),
     (
         "CLICOLOR_FORCE",
-        "not 0: colour also where standard output is not a terminal",
+        "not empty: colour also where standard output is not a terminal",
     ),
     ("COLUMNS", "width of tables, instead of the terminal's"),
-    ("TERM", "dumb: no colour"),
+    ("TERM", "dumb or unset: no colour"),
 ];
 
 /// The section about exit statuses.

@@ -36,6 +36,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
+use clap::ColorChoice;
 use clap::CommandFactory;
 use clap::FromArgMatches;
 use clap::Parser;
@@ -43,7 +44,6 @@ use clap::Subcommand;
 
 use self::output::Format;
 use self::output::Output;
-use self::terminal::ColorWhen;
 use crate::policy::CONTRACT_VERSION;
 use crate::registry::Registry;
 
@@ -79,10 +79,10 @@ struct Cli {
         global = true,
         value_name = "WHEN",
         value_enum,
-        default_value_t = ColorWhen::Auto,
+        default_value_t = ColorChoice::Auto,
         help_heading = "Output"
     )]
-    color: ColorWhen,
+    color: ColorChoice,
     #[command(subcommand)]
     command: Command,
 }
@@ -107,7 +107,7 @@ enum Command {
     /// List the shipped policies, or inspect a policy file.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
-    /// Show or clear the folder of compiled policies and measured rates.
+    /// Show or clear the folder of compiled policies, compiled kernels and measured rates.
     Cache(cache::CacheArgs),
     /// Measure placement, policy calls, dispatch, models and devices on this machine.
     #[command(subcommand)]
@@ -171,7 +171,7 @@ where
     S: Into<OsString> + Clone,
 {
     let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
-    let command = Cli::command().color(ColorWhen::of_args(&args).into());
+    let command = Cli::command().color(terminal::color_of_args(&args));
     let cli = command
         .try_get_matches_from(args)
         .and_then(|matches| Cli::from_arg_matches(&matches));

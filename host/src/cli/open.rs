@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
-use anyhow::anyhow;
 
 use super::UsageError;
 use super::args::PlacementArgs;
@@ -25,7 +24,6 @@ use crate::import::ImportOptions;
 use crate::names::DeviceName;
 use crate::placement::Digest;
 use crate::placement::SavedPlacement;
-use crate::policy::FailedRung;
 use crate::policy::LadderError;
 use crate::policy::PlaceOptions;
 use crate::policy::PlacementCache;
@@ -40,9 +38,6 @@ use crate::registry::Registry;
 use crate::session::Session;
 use crate::session::SessionBuilder;
 use crate::trace::Recorder;
-
-/// Rule that a placement breaks if it needs more memory than a device has.
-const MEMORY: &str = "memory";
 
 /// Bytes of a saved placement.
 const SAVED_BYTES_MAX: u64 = 1 << 29;
@@ -155,7 +150,7 @@ impl Opened {
     }
 
     /// The placement as it is shown.
-    pub(super) fn view(&self) -> PlacementView {
+    pub(super) fn view(&self) -> PlacementView<'_> {
         PlacementView::new(
             self.session.placement(),
             &self.requested,
@@ -313,7 +308,6 @@ pub(super) fn with_context(err: Error, graph: &Path, args: &PlacementArgs) -> an
         Error::Ladder(LadderError::Request(err)) if is_usage(&err) => {
             UsageError(err.to_string()).into()
         }
-        Error::Ladder(LadderError::Exhausted(failed)) => anyhow!(exhausted(&failed)),
         Error::Import(err) => anyhow::Error::new(err).context(graph.display().to_string()),
         Error::SavedPlacement(err) => {
             let path = args.placement.as_deref().unwrap_or(Path::new(""));
@@ -335,32 +329,6 @@ fn is_usage(err: &PolicyError) -> bool {
             | PolicyErrorKind::UnknownSetting { .. }
             | PolicyErrorKind::Config(_)
     )
-}
-
-/// Says why no policy placed the graph. Policies that failed for the same reason, such as too
-/// little memory, share the message of the first.
-fn exhausted(failed: &[FailedRung]) -> String {
-    let is_memory = |failed: &FailedRung| failed.error.kind.reason() == MEMORY;
-    let mut messages: Vec<(&FailedRung, Vec<String>)> = Vec::new();
-    for failed in failed {
-        let is_alike = |other: &FailedRung| {
-            other.error.kind.to_string() == failed.error.kind.to_string()
-                || is_memory(other) && is_memory(failed)
-        };
-        match messages.iter_mut().find(|(other, _)| is_alike(other)) {
-            Some((_, alike)) => alike.push(failed.rung.to_string()),
-            None => messages.push((failed, Vec::new())),
-        }
-    }
-    let messages = messages.into_iter().map(|(failed, alike)| {
-        let (rung, reason) = (&failed.rung, &failed.error.kind);
-        match alike.is_empty() {
-            true => format!("{rung}: {reason}"),
-            false => format!("{rung}: {reason} ({} failed alike)", alike.join(" and ")),
-        }
-    });
-    let messages: Vec<String> = messages.collect();
-    format!("no policy found a placement: {}", messages.join("; "))
 }
 
 /// The file's name without its last extension: `lenet` of `tests/models/lenet.pb`.

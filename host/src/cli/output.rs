@@ -11,11 +11,16 @@ use std::io::Write;
 
 use anyhow::Context;
 use anyhow::Result;
+use clap::ColorChoice;
+use clap::builder::styling::AnsiColor;
+use clap::builder::styling::Style;
 use serde::Serialize;
 
+use super::UsageError;
 use super::table::Table;
 use super::terminal;
-use super::terminal::ColorWhen;
+use super::terminal::is_colored;
+use crate::error::Error;
 
 /// How results are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,30 +31,21 @@ pub(super) enum Format {
     Json,
 }
 
-/// How a string is emphasized on a terminal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Style {
-    /// Heads of tables.
-    Head,
-    /// Errors, and results that differ.
-    Alert,
-    /// Notes.
-    Note,
-}
+/// Heads of tables.
+const HEAD: Style = Style::new().bold();
 
-impl Style {
-    /// The string between the escape sequences of the style, if colour is wanted.
-    fn paint(self, text: &str, is_colored: bool) -> Cow<'_, str> {
-        let code = match self {
-            Self::Head => "1",
-            Self::Alert => "1;31",
-            Self::Note => "1;36",
-        };
-        if is_colored && !text.is_empty() {
-            format!("\u{1b}[{code}m{text}\u{1b}[0m").into()
-        } else {
-            text.into()
-        }
+/// Errors, and results that differ.
+const ALERT: Style = AnsiColor::Red.on_default().bold();
+
+/// Notes.
+const NOTE: Style = AnsiColor::Cyan.on_default().bold();
+
+/// The string between the escape sequences of the style, if colour is wanted.
+fn paint(style: Style, text: &str, is_colored: bool) -> Cow<'_, str> {
+    if is_colored && !text.is_empty() {
+        format!("{style}{text}{style:#}").into()
+    } else {
+        text.into()
     }
 }
 
@@ -57,13 +53,13 @@ impl Style {
 #[derive(Debug)]
 pub(super) struct Output {
     format: Format,
-    color: ColorWhen,
+    color: ColorChoice,
     closed: bool,
 }
 
 impl Output {
     /// The output of one command.
-    pub(super) fn new(format: Format, color: ColorWhen) -> Self {
+    pub(super) fn new(format: Format, color: ColorChoice) -> Self {
         Self {
             format,
             color,
@@ -87,7 +83,7 @@ impl Output {
         if self.is_human() {
             let line = line.to_string();
             let line = cut(&line, TEXT_CHARS_MAX);
-            let label = Style::Alert.paint(label, self.color.on_stdout());
+            let label = paint(ALERT, label, is_colored(self.color, &io::stdout()));
             let line = plain(&line).replace('\n', "\n    ");
             self.write(format_args!("{label}{line}\n"))?;
         }
@@ -98,9 +94,9 @@ impl Output {
     pub(super) fn table(&mut self, table: &Table) -> Result<()> {
         if self.is_human() {
             let (head, rows) = table.lines(terminal::width());
-            let is_colored = self.color.on_stdout();
+            let is_colored = is_colored(self.color, &io::stdout());
             for line in head {
-                let line = Style::Head.paint(&line, is_colored);
+                let line = paint(HEAD, &line, is_colored);
                 self.write(format_args!("{line}\n"))?;
             }
             let rows: String = rows.iter().flat_map(|row| [row, "\n"]).collect();
@@ -131,7 +127,7 @@ impl Output {
     /// Prints a remark beside the result to standard error, in either format.
     pub(super) fn note(&self, note: impl fmt::Display) {
         let note = note.to_string();
-        let label = Style::Note.paint("note:", self.color.on_stderr());
+        let label = paint(NOTE, "note:", is_colored(self.color, &io::stderr()));
         // If standard error is closed, nobody reads the message.
         let _ = writeln!(
             io::stderr(),
@@ -162,10 +158,15 @@ impl Output {
     }
 }
 
-/// Prints one `error:` line with the whole chain of causes.
-pub(super) fn print_error(error: &anyhow::Error, color: ColorWhen) {
-    let text = chain(error);
-    let label = Style::Alert.paint("error:", color.on_stderr());
+/// Prints one `error:` line with the whole chain of causes. The error of a policy keeps its line
+/// breaks: it may be a traceback. As in [`Output::line`], they are indented.
+pub(super) fn print_error(error: &anyhow::Error, color: ColorChoice) {
+    let text = if is_of_policy(error) {
+        in_lines(error)
+    } else {
+        chain(error)
+    };
+    let label = paint(ALERT, "error:", is_colored(color, &io::stderr()));
     let _ = writeln!(
         io::stderr(),
         "{label} {}",
@@ -230,8 +231,28 @@ pub(super) fn cut(text: &str, n_chars_max: usize) -> Cow<'_, str> {
 /// Characters of a line, a note or an error.
 const TEXT_CHARS_MAX: usize = 16 << 10;
 
-/// The chain of causes in one line. A cause that its effect has quoted already is not repeated.
+/// The chain of causes in one line, whatever a parser or a policy put into its message.
 pub(super) fn chain(error: &anyhow::Error) -> String {
+    causes(error)
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// The chain of causes with its line breaks, indented.
+fn in_lines(error: &anyhow::Error) -> String {
+    causes(error)
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty())
+        .collect::<Vec<_>>()
+        .join("\n    ")
+}
+
+/// The chain of causes. A cause that its effect has quoted already is not repeated.
+fn causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let cause = cause.to_string();
@@ -243,12 +264,19 @@ pub(super) fn chain(error: &anyhow::Error) -> String {
             text.push_str(cause);
         }
     }
-    // One line, whatever a parser or a policy put into its message.
-    text.lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect::<Vec<_>>()
-        .join("; ")
+    text
+}
+
+/// Whether the message is one of a policy. That a policy refuses its configuration is an error of
+/// the command line.
+fn is_of_policy(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let is_policy = matches!(
+            cause.downcast_ref(),
+            Some(Error::Policy(_) | Error::Ladder(_))
+        );
+        is_policy || cause.is::<UsageError>()
+    })
 }
 
 #[cfg(test)]
@@ -288,12 +316,12 @@ mod tests {
 
     #[test]
     fn a_style_is_shown_only_where_colour_is_wanted() {
-        assert_eq!(Style::Alert.paint("error:", false), "error:");
+        assert_eq!(paint(ALERT, "error:", false), "error:");
         assert_eq!(
-            Style::Alert.paint("error:", true),
-            "\u{1b}[1;31merror:\u{1b}[0m"
+            paint(ALERT, "error:", true),
+            "\u{1b}[1m\u{1b}[31merror:\u{1b}[0m"
         );
-        assert_eq!(Style::Head.paint("", true), "");
+        assert_eq!(paint(HEAD, "", true), "");
     }
 
     #[test]
@@ -302,7 +330,15 @@ mod tests {
             .context("reading x")
             .context("reading x: first");
         assert_eq!(chain(&error), "reading x: first: first; second");
+        assert!(!is_of_policy(&error));
         let error = anyhow!("no such file").context("opening a.pb: no such file");
         assert_eq!(chain(&error), "opening a.pb: no such file");
+    }
+
+    #[test]
+    fn the_error_of_a_policy_keeps_its_lines() {
+        let error = anyhow::Error::new(UsageError("it failed: a\n  b\n\nc\n".to_owned()));
+        assert!(is_of_policy(&error));
+        assert_eq!(in_lines(&error), "it failed: a\n      b\n    c");
     }
 }

@@ -63,8 +63,8 @@ pub(super) struct PlaceCommand {
 
 /// Everything that `--json` prints.
 #[derive(Debug, Serialize)]
-struct Report {
-    placement: PlacementView,
+struct Report<'a> {
+    placement: PlacementView<'a>,
     links: Vec<LinkRow>,
     /// Memory that runs hold; `null` if a run of the whole graph fails, for the reason in
     /// `no_memory_plan`.
@@ -333,7 +333,7 @@ fn nodes(placement: &Placement) -> Vec<NodeRow> {
     rows
 }
 
-impl Report {
+impl Report<'_> {
     fn show(&self, output: &mut Output) -> Result<()> {
         self.placement.show(output)?;
         if !self.links.is_empty() {

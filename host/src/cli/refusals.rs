@@ -35,7 +35,7 @@ struct OpsReport<'a> {
     unsupported: &'a [UnsupportedNode],
 }
 
-/// Every conflict, where conflicts are why the graph was not placed.
+/// Prints every conflict, if conflicts are the reason why the graph was not placed.
 pub(super) fn show(
     error: &anyhow::Error,
     graph: &Path,
@@ -46,7 +46,7 @@ pub(super) fn show(
     if !matches!(error.downcast_ref::<Error>(), Some(Error::Candidates(_))) {
         return Ok(());
     }
-    // What is no conflict has been told: the error itself says it.
+    // Of an error that is not a conflict, the message says everything.
     let conflicts = match builder(graph, args, registry)?.conflicts() {
         Ok(conflicts) if !conflicts.is_empty() => conflicts,
         _ => return Ok(()),

@@ -29,7 +29,6 @@ use super::progress::Progress;
 use super::summary::PlacementView;
 use super::table::Table;
 use super::timing::Timing;
-use super::timing::nanoseconds;
 use super::timing::timed;
 use super::units::count;
 use super::units::show_ns;
@@ -37,6 +36,7 @@ use super::values::first_values;
 use crate::execute::RunOptions;
 use crate::graph::Graph;
 use crate::registry::Registry;
+use crate::session::StageTime;
 use crate::session::find_tensor;
 use crate::tensor::Tensor;
 use crate::trace::Recorder;
@@ -57,9 +57,9 @@ pub(super) struct RunCommand {
 
 /// Everything that `--json` prints.
 #[derive(Debug, Serialize)]
-struct Report {
-    placement: PlacementView,
-    stages: Vec<Stage>,
+struct Report<'a> {
+    placement: PlacementView<'a>,
+    stages: &'a [StageTime],
     /// Placeholders that got random values, as tensor names.
     random_feeds: Vec<String>,
     seed: u64,
@@ -67,12 +67,6 @@ struct Report {
     timing: Timing,
     #[serde(skip_serializing_if = "Option::is_none")]
     check: Option<CheckReport>,
-}
-
-#[derive(Debug, Serialize)]
-struct Stage {
-    name: &'static str,
-    elapsed_ns: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -149,16 +143,7 @@ pub(super) fn run(
     let is_negative = check.as_ref().is_some_and(|check| !check.matches);
     let report = Report {
         placement: opened.view(),
-        stages: opened
-            .session
-            .report()
-            .stages
-            .iter()
-            .map(|stage| Stage {
-                name: stage.name,
-                elapsed_ns: nanoseconds(stage.elapsed),
-            })
-            .collect(),
+        stages: &opened.session.report().stages,
         random_feeds: work.random,
         seed: command.placement.seed,
         outputs: fetched
@@ -293,7 +278,7 @@ fn cell(value: &serde_json::Value) -> String {
     }
 }
 
-impl Report {
+impl Report<'_> {
     fn show(&self, output: &mut Output) -> Result<()> {
         self.placement.show(output)?;
         output.line("")?;

@@ -25,7 +25,7 @@ pub(super) fn compile_if_asked() {
 /// Limits of a policy, and of compiling it.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct SandboxArgs {
-    /// Another limit of the sandbox, such as effort=200000000. Repeatable.
+    /// A limit of the sandbox that has no flag of its own, such as stack-bytes=1MiB. Repeatable.
     ///
     /// Errors name the limit that was reached. Limits: component-handles, effort,
     /// explanation-bytes, function-effort, functions, hostcall-bytes, instances, items,
@@ -38,7 +38,7 @@ pub(super) struct SandboxArgs {
     pub(super) policy_compile_deadline_ms: Option<u64>,
     /// Longest time of each call before placement, in ms of wall-clock time [default: 1000]
     ///
-    /// The policy describes itself, lists its settings, and is configured.
+    /// These calls are `describe`, `settings` and `configure`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Policy")]
     pub(super) policy_configure_deadline_ms: Option<u64>,
     /// Memory of the process that compiles the policy, such as 4GiB [default: 2GiB]
@@ -141,7 +141,12 @@ fn limit_mut<'a>(limits: &'a mut PolicyLimits, name: &str) -> Option<&'a mut usi
 fn parse_limit(text: &str) -> Result<(&'static str, usize), String> {
     let expected = || format!("`{text}` is not a limit; expected LIMIT=N such as effort=200000000");
     let (name, value) = text.split_once('=').ok_or_else(expected)?;
-    let value = value.replace('_', "").parse().map_err(|_| expected())?;
+    let value = value.replace('_', "");
+    let value = match name.ends_with("bytes") {
+        true => parse_bytes(&value).ok().and_then(|n| n.try_into().ok()),
+        false => value.parse().ok(),
+    };
+    let value = value.ok_or_else(expected)?;
     let known = LIMITS
         .iter()
         .find(|limit| **limit == name.replace('_', "-"));
@@ -177,6 +182,17 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn the_help_names_every_limit() {
+        let command = clap::Command::new("placewright").term_width(0);
+        let mut command = SandboxArgs::augment_args(command);
+        let help = command.render_long_help().to_string();
+        let (_, limits) = help.split_once(" Limits: ").expect("the list");
+        let (limits, _) = limits.split_once('.').expect("its end");
+        let named: Vec<&str> = limits.split(',').map(str::trim).collect();
+        assert_eq!(named, LIMITS);
     }
 
     #[test]

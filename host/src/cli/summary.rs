@@ -1,13 +1,13 @@
 //! What the program shows of a placement: the policy that made it, the devices, the transfers.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
 
 use super::output::Output;
 use super::table::Table;
-use super::timing::nanoseconds;
 use super::units::count;
 use super::units::show_bytes;
 use super::units::show_ns;
@@ -15,18 +15,18 @@ use crate::placement::Evaluator;
 use crate::placement::Placement;
 use crate::placement::PlacementSummary;
 use crate::placement::Replacement;
-use crate::policy::LoadReport;
+use crate::policy::Messages;
 use crate::policy::PolicyReport;
 use crate::session::SessionReport;
 
 /// A placement as `--json` prints it.
 #[derive(Debug, Serialize)]
-pub(super) struct PlacementView {
+pub(super) struct PlacementView<'a> {
     graph: String,
     n_nodes: usize,
     n_edges: usize,
     /// `null` if a saved placement was used.
-    policy: Option<PolicyView>,
+    policy: Option<PolicyView<'a>>,
     /// What became of the placement of `--keep`.
     #[serde(skip_serializing_if = "Option::is_none")]
     kept: Option<KeptView>,
@@ -57,58 +57,23 @@ struct MovedView {
     is_stateful: bool,
 }
 
+/// The library's report, with the name that the user gave and the metrics of the placement.
 #[derive(Debug, Serialize)]
-struct PolicyView {
-    requested: String,
-    answered_by: String,
-    /// Whether the answer came from the cache of placements, and no policy was called.
-    is_cached: bool,
-    /// Why that cache could not be used.
-    cache_problem: Option<String>,
+struct PolicyView<'a> {
+    requested: &'a str,
     is_fallback: bool,
-    failed: Vec<FailureView>,
-    /// The limit that ended the call after a plan had been offered.
-    cut_off: Option<String>,
-    n_offers: u64,
-    elapsed_ns: u64,
-    /// Fuel of wasm instructions; `--policy-fuel` limits each of the two.
-    fuel_used: Option<u64>,
-    /// Fuel of host calls.
-    host_fuel_used: Option<u64>,
-    peak_memory_bytes: Option<usize>,
-    load: Option<LoadView>,
-    messages: Vec<String>,
-    messages_dropped: u64,
-    explanations_dropped: u64,
-    metrics: Vec<(String, f64)>,
-    metrics_dropped: u64,
+    #[serde(flatten)]
+    report: &'a PolicyReport,
+    metrics: &'a [(String, f64)],
 }
 
-#[derive(Debug, Serialize)]
-struct FailureView {
-    policy: String,
-    /// `policy`, `host` or `user`.
-    fault: String,
-    error: String,
-    /// The first policy that failed for the same cause.
-    same_cause_as: Option<String>,
-    /// `load` or `place`, and the time until it failed.
-    call: &'static str,
-    elapsed_ns: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct LoadView {
-    is_cached: bool,
-    encode_ns: u64,
-    compile_ns: u64,
-    start_ns: u64,
-    cache_problem: Option<String>,
-}
-
-impl PlacementView {
+impl<'a> PlacementView<'a> {
     /// The view of a placement. `requested`: the policy that the user named.
-    pub(super) fn new(placement: &Placement, requested: &str, report: &SessionReport) -> Self {
+    pub(super) fn new(
+        placement: &'a Placement,
+        requested: &'a str,
+        report: &'a SessionReport,
+    ) -> Self {
         let (policy, replacement) = (report.policy(), report.replacement.as_ref());
         let graph = placement.graph();
         let mut evaluator = Evaluator::new(placement.candidates());
@@ -125,7 +90,12 @@ impl PlacementView {
                 .iter()
                 .all(|(id, _)| devices.profile(id).is_calibrated),
             expected_peak_bytes: evaluator.peak_bytes_per_device(),
-            policy: policy.map(|report| PolicyView::new(placement, requested, report)),
+            policy: policy.map(|report| PolicyView {
+                requested,
+                is_fallback: report.is_fallback(),
+                report,
+                metrics: placement.metrics(),
+            }),
             kept: replacement.map(|replacement| KeptView::new(placement, replacement)),
             summary: placement.summary(),
         }
@@ -170,10 +140,7 @@ impl PlacementView {
         };
         output.line(format_args!(
             "{}, {}{unknown}; one run is expected to take {} (rates: {})",
-            count(
-                usize::try_from(self.summary.n_transfers).unwrap_or(usize::MAX),
-                "transfer"
-            ),
+            counted(self.summary.n_transfers, "transfer"),
             show_bytes(self.summary.transfer_bytes),
             show_ns(self.expected_ns),
             if self.is_calibrated {
@@ -226,145 +193,102 @@ impl KeptView {
     }
 }
 
-impl PolicyView {
-    fn new(placement: &Placement, requested: &str, report: &PolicyReport) -> Self {
-        let answer = &report.answer;
-        // After a fallback, the loaded policy is the one that failed.
-        let load = report.load.as_ref().filter(|_| !report.is_fallback());
-        let messages = || {
-            let at_start = load.map(|load| &load.messages);
-            at_start.into_iter().chain([&answer.messages])
-        };
-        Self {
-            requested: requested.to_owned(),
-            answered_by: report.answered_by.to_string(),
-            is_cached: report.is_cached,
-            cache_problem: report.cache_problem.clone(),
-            is_fallback: report.is_fallback(),
-            failed: report
-                .failed
-                .iter()
-                .map(|failed| FailureView {
-                    policy: failed.rung.to_string(),
-                    fault: failed.error.fault().to_string(),
-                    error: failed.error.to_string(),
-                    same_cause_as: failed.same_cause_as.as_ref().map(ToString::to_string),
-                    call: failed.call,
-                    elapsed_ns: nanoseconds(failed.elapsed),
-                })
-                .collect(),
-            cut_off: answer.cut_off.as_ref().map(ToString::to_string),
-            n_offers: answer.n_offers,
-            elapsed_ns: nanoseconds(answer.elapsed),
-            fuel_used: answer.fuel_used,
-            host_fuel_used: answer.host_fuel_used,
-            peak_memory_bytes: answer.peak_memory_bytes,
-            load: load.map(LoadView::new),
-            messages: messages()
-                .flat_map(|messages| &messages.kept)
-                .map(ToString::to_string)
-                .collect(),
-            messages_dropped: messages().map(|messages| messages.dropped).sum(),
-            explanations_dropped: answer.dropped.explanations,
-            metrics: placement.metrics().to_vec(),
-            metrics_dropped: answer.dropped.metrics,
-        }
-    }
-
+impl PolicyView<'_> {
     fn show(&self, output: &mut Output) -> Result<()> {
-        for failed in &self.failed {
-            let FailureView { policy, .. } = failed;
-            let elapsed = show_ns_u64(failed.elapsed_ns);
+        let report = self.report;
+        let answer = &report.answer;
+        for failed in &report.failed {
             let reason = match &failed.same_cause_as {
                 Some(first) => format!("same cause as {first}"),
-                None => failed.error.clone(),
+                None => {
+                    let text = failed.error.to_string();
+                    let named = format!("policy `{}`: ", failed.error.policy);
+                    text.strip_prefix(&named).unwrap_or(&text).to_owned()
+                }
             };
+            let elapsed = show_duration(failed.elapsed);
             output.alert(
                 "FAILED",
-                format_args!(" {policy}: {reason} (after {elapsed})"),
+                format_args!(" {}: {reason} (after {elapsed})", failed.rung),
             )?;
         }
-        let how = match (self.is_fallback, self.is_cached) {
+        let how = match (self.is_fallback, report.is_cached) {
             (true, _) => "placed instead",
             (false, true) => "placed earlier",
             (false, false) => "placed",
         };
         let mut line = format!(
             "{how} by policy {}{} {}",
-            self.answered_by,
-            if self.is_cached {
+            report.answered_by,
+            if report.is_cached {
                 ", found in the cache in"
             } else {
                 " in"
             },
-            show_ns_u64(self.elapsed_ns)
+            show_duration(answer.elapsed)
         );
-        if let Some(load) = &self.load {
+        // After a fallback, the loaded policy is the one that failed.
+        let load = report.load.as_ref().filter(|_| !self.is_fallback);
+        if let Some(load) = load {
             let how = if load.is_cached {
                 "from the cache"
             } else {
                 "compiled"
             };
-            let time = load.encode_ns + load.compile_ns + load.start_ns;
-            line.push_str(&format!(", loaded in {} ({how})", show_ns_u64(time)));
+            let time = load.encode + load.compile + load.start;
+            line.push_str(&format!(", loaded in {} ({how})", show_duration(time)));
         }
-        if let Some(fuel) = self.fuel_used {
-            let host_fuel = self.host_fuel_used.unwrap_or(0);
+        if let Some(fuel) = answer.fuel_used {
+            let host_fuel = answer.host_fuel_used.unwrap_or(0);
             line.push_str(&format!(
                 ", used {fuel} fuel for wasm instructions and {host_fuel} for host calls"
             ));
         }
-        if let Some(cut_off) = &self.cut_off {
-            line.push_str(&format!("; {cut_off}, after {} offers", self.n_offers));
+        if let Some(cut_off) = &answer.cut_off {
+            let offers = counted(answer.n_offers, "offer");
+            line.push_str(&format!("; {cut_off}, after {offers}"));
         }
         output.line(line)?;
-        if let Some(problem) = self
-            .load
-            .as_ref()
-            .and_then(|load| load.cache_problem.as_ref())
-        {
+        if let Some(problem) = load.and_then(|load| load.cache_problem.as_ref()) {
             output.note(format_args!(
                 "the compiled policy was not cached: {problem}"
             ));
         }
-        if let Some(problem) = &self.cache_problem {
+        if let Some(problem) = &report.cache_problem {
             output.note(format_args!(
                 "the cache of placements was not used: {problem}"
             ));
         }
-        for message in &self.messages {
+        let at_start = load.map(|load| &load.messages);
+        let messages: Vec<&Messages> = at_start.into_iter().chain([&answer.messages]).collect();
+        for message in messages.iter().flat_map(|messages| &messages.kept) {
             output.line(format_args!("  {message}"))?;
         }
+        let dropped = messages.iter().map(|messages| messages.dropped).sum();
         for (dropped, what) in [
-            (self.messages_dropped, "message"),
-            (self.explanations_dropped, "explanation"),
-            (self.metrics_dropped, "metric"),
+            (dropped, "message"),
+            (answer.dropped.explanations, "explanation"),
+            (answer.dropped.metrics, "metric"),
         ] {
             if dropped > 0 {
-                let n = usize::try_from(dropped).unwrap_or(usize::MAX);
-                output.line(format_args!("  {} dropped", count(n, what)))?;
+                output.line(format_args!("  {} dropped", counted(dropped, what)))?;
             }
         }
-        for (name, value) in &self.metrics {
-            output.line(format_args!("  {name} = {}", (value * 1e3).round() / 1e3))?;
+        for (name, value) in self.metrics {
+            output.line(format_args!(
+                "  metric {name} = {}",
+                (value * 1e3).round() / 1e3
+            ))?;
         }
         Ok(())
     }
 }
 
-impl LoadView {
-    fn new(report: &LoadReport) -> Self {
-        Self {
-            is_cached: report.is_cached,
-            encode_ns: nanoseconds(report.encode),
-            compile_ns: nanoseconds(report.compile),
-            start_ns: nanoseconds(report.start),
-            cache_problem: report.cache_problem.clone(),
-        }
-    }
+fn counted(n: u64, noun: &str) -> String {
+    count(usize::try_from(n).unwrap_or(usize::MAX), noun)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for display")]
-fn show_ns_u64(ns: u64) -> String {
-    show_ns(ns as f64)
+fn show_duration(duration: Duration) -> String {
+    show_ns(duration.as_nanos() as f64)
 }

@@ -1,4 +1,5 @@
-//! Tables without borders, as wide as the terminal allows.
+//! Tables without borders, as wide as the terminal allows: `comfy-table` with the rules of this
+//! program. Rows of strings come in, lines go out; colour and standard output are the caller's.
 //!
 //! Numbers are never wrapped: if a table is wider than the terminal, its columns of names and
 //! sentences share the space that the numbers leave. If even that is too little, lines are longer
@@ -6,31 +7,38 @@
 
 use std::fmt;
 
-use unicode_width::UnicodeWidthChar;
-use unicode_width::UnicodeWidthStr;
+use comfy_table::CellAlignment;
+use comfy_table::ColumnConstraint;
+use comfy_table::ContentArrangement;
+use comfy_table::TableComponent;
+use comfy_table::Width;
+use comfy_table::presets;
 
 use super::output::cut;
 use super::output::plain;
 
 /// Characters of one line of a cell: names of nodes have a hundred, names that are long on
-/// purpose have millions.
+/// purpose have millions, and `comfy-table` takes time in the square of a cell's length.
 const CELL_CHARS_MAX: usize = 256;
 
 /// Characters of a cell of several lines.
 const CELL_TEXT_CHARS_MAX: usize = 16 << 10;
 
 /// Blanks between columns.
-const GAP: usize = 2;
+const GAP: u16 = 2;
 
 /// A column of names is not wrapped below this width.
-const WRAPPED_WIDTH_MIN: usize = 16;
+const WRAPPED_WIDTH_MIN: u16 = 16;
+
+/// Fills the line between the head and the rows. No cell contains it: [`plain`] escapes control
+/// characters.
+const DIVIDER: char = '\u{1}';
 
 /// Rows of strings, some of which come from graphs and policies: they are cut, and shown without
 /// acting on the terminal.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// The head, then the rows; a cell is one line or several.
-    rows: Vec<Vec<String>>,
+    table: comfy_table::Table,
     /// Per column, whether it holds numbers.
     is_number: Vec<bool>,
 }
@@ -38,8 +46,18 @@ pub(super) struct Table {
 impl Table {
     /// A table with this head, and no rows yet.
     pub(super) fn new<const N: usize>(head: [&str; N]) -> Self {
+        let mut table = comfy_table::Table::new();
+        table.load_preset(presets::NOTHING);
+        table.set_style(TableComponent::HeaderLines, DIVIDER);
+        table.set_header(head.iter().map(cell));
+        for column in table.column_iter_mut().skip(1) {
+            column.set_padding((GAP, 0));
+        }
+        if let Some(column) = table.column_mut(0) {
+            column.set_padding((0, 0));
+        }
         Self {
-            rows: vec![head.iter().map(cell).collect()],
+            table,
             is_number: vec![false; N],
         }
     }
@@ -51,85 +69,43 @@ impl Table {
             if let Some(is_number) = self.is_number.get_mut(column) {
                 *is_number = true;
             }
+            if let Some(column) = self.table.column_mut(column) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
         }
         self
     }
 
     /// Adds a row; a line break in a cell begins a line of the cell.
     pub(super) fn add_row<T: fmt::Display>(&mut self, row: impl IntoIterator<Item = T>) {
-        let mut row: Vec<String> = row.into_iter().map(|text| cell(&text)).collect();
-        row.resize(self.is_number.len(), String::new());
-        self.rows.push(row);
+        self.table.add_row(row.into_iter().map(|text| cell(&text)));
     }
 
     /// The lines of the head and those of the rows, without blanks at their ends.
     pub(super) fn lines(&self, width: Option<usize>) -> (Vec<String>, Vec<String>) {
-        let widths = self.widths(width);
-        let mut lines = self.rows.iter().map(|row| self.row_lines(row, &widths));
-        let head = lines.next().unwrap_or_default();
-        (head, lines.flatten().collect())
-    }
-
-    fn widths(&self, width: Option<usize>) -> Vec<usize> {
-        let natural: Vec<usize> = (0..self.is_number.len())
-            .map(|column| {
-                let lines = self.rows.iter().flat_map(|row| row[column].split('\n'));
-                lines.map(UnicodeWidthStr::width).max().unwrap_or(0)
-            })
-            .collect();
-        let gaps = GAP * natural.len().saturating_sub(1);
-        let Some(width) = width.filter(|&width| natural.iter().sum::<usize>() + gaps > width)
-        else {
-            return natural;
-        };
-        let numbers = natural.iter().zip(&self.is_number);
-        let taken: usize = numbers.filter(|(_, is)| **is).map(|(width, _)| width).sum();
-        let mut widths = natural;
-        let mut left = width.saturating_sub(gaps + taken);
-        // The narrow ones have what they need, the others equal shares of the rest.
-        let mut wrapped: Vec<usize> = (0..widths.len())
-            .filter(|&at| !self.is_number[at])
-            .collect();
-        wrapped.sort_by_key(|&column| widths[column]);
-        for (index, &column) in wrapped.iter().enumerate() {
-            let share = left / (wrapped.len() - index);
-            widths[column] = widths[column].min(share.max(WRAPPED_WIDTH_MIN));
-            left = left.saturating_sub(widths[column]);
+        let mut table = self.table.clone();
+        if let Some(width) = width {
+            table.set_width(u16::try_from(width).unwrap_or(u16::MAX));
+            table.set_content_arrangement(ContentArrangement::Dynamic);
         }
-        widths
-    }
-
-    fn row_lines(&self, row: &[String], widths: &[usize]) -> Vec<String> {
-        let cells: Vec<Vec<&str>> = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, &width)| {
-                cell.split('\n')
-                    .flat_map(|line| wrap(line, width))
-                    .collect()
-            })
+        let widths = table.column_max_content_widths();
+        let columns = table.column_iter_mut().zip(&self.is_number).zip(widths);
+        for ((column, is_number), width) in columns {
+            column.set_constraint(if *is_number || width <= WRAPPED_WIDTH_MIN {
+                ColumnConstraint::ContentWidth
+            } else {
+                // Boundaries include the gap.
+                let least = WRAPPED_WIDTH_MIN + column.padding_width();
+                ColumnConstraint::LowerBoundary(Width::Fixed(least))
+            });
+        }
+        // Padding at the end of lines is noise in diffs and logs.
+        let mut lines = table.lines().map(|line| line.trim_end().to_owned());
+        let head = lines
+            .by_ref()
+            .take_while(|line| !line.contains(DIVIDER))
             .collect();
-        let n_lines = cells.iter().map(Vec::len).max().unwrap_or(0);
-        let line = |index: usize| {
-            let mut line = String::new();
-            for (column, cell) in cells.iter().enumerate() {
-                let text = cell.get(index).copied().unwrap_or_default();
-                let padding = widths[column].saturating_sub(text.width());
-                let gap = if column == 0 { 0 } else { GAP };
-                if self.is_number[column] {
-                    line.push_str(&" ".repeat(gap + padding));
-                    line.push_str(text);
-                } else {
-                    line.push_str(&" ".repeat(gap));
-                    line.push_str(text);
-                    line.push_str(&" ".repeat(padding));
-                }
-            }
-            // Padding at the end of lines is noise in diffs and logs.
-            line.truncate(line.trim_end().len());
-            line
-        };
-        (0..n_lines).map(line).collect()
+        (head, lines.collect())
     }
 }
 
@@ -140,40 +116,6 @@ fn cell(text: &impl fmt::Display) -> String {
         .map(|line| cut(line, CELL_CHARS_MAX))
         .collect();
     plain(&cut(&lines.join("\n"), CELL_TEXT_CHARS_MAX)).into_owned()
-}
-
-/// Splits a line into pieces of a width: after a blank, else after a character that separates parts
-/// of a name, else anywhere.
-fn wrap(line: &str, width: usize) -> Vec<&str> {
-    let mut pieces = Vec::new();
-    let mut rest = line;
-    while rest.width() > width {
-        let (mut used, mut blank, mut separator, mut end) = (0, None, None, rest.len());
-        for (at, c) in rest.char_indices() {
-            used += c.width().unwrap_or(0);
-            // One character is taken in any case, so that this ends.
-            if used > width && at > 0 {
-                end = at;
-                // A blank that no longer fits ends a piece as well.
-                if c == ' ' {
-                    blank = Some(at);
-                }
-                break;
-            }
-            match c {
-                ' ' => blank = Some(at + 1),
-                '/' | ';' | ',' => separator = Some(at + 1),
-                _ => {}
-            }
-        }
-        let end = blank.or(separator).unwrap_or(end);
-        pieces.push(rest[..end].trim_end());
-        rest = rest[end..].trim_start();
-    }
-    if !rest.is_empty() || pieces.is_empty() {
-        pieces.push(rest);
-    }
-    pieces
 }
 
 #[cfg(test)]
@@ -203,42 +145,61 @@ device                                        nodes  why
 /job:localhost/replica:0/task:0/device:CPU:0     12  the cheapest device that can run it
 CPU:1                                             3";
         assert_eq!(text(None), expected);
-        assert_eq!(text(Some(90)), expected);
+        assert_eq!(text(Some(88)), expected);
     }
 
     #[test]
     fn names_are_wrapped_to_the_width_and_numbers_are_not() {
         let expected = "\
 device                      nodes  why
-/job:localhost/replica:0/      12  the cheapest device that
-task:0/device:CPU:0                can run it
+/job:localhost/replica:0/t     12  the cheapest device that
+ask:0/device:CPU:0                 can run it
 CPU:1                           3";
         assert_eq!(text(Some(60)), expected);
     }
 
     #[test]
     fn what_cannot_fit_keeps_a_width_that_can_be_read() {
-        let found = text(Some(5));
-        let longest = found.lines().map(UnicodeWidthStr::width).max();
-        // The longest piece, "device that can ", ends with a blank, which is not printed.
-        assert_eq!(longest, Some(2 * WRAPPED_WIDTH_MIN + 5 + 2 * GAP - 1));
+        for width in [1, 5, 40] {
+            let found = text(Some(width));
+            let longest = found.lines().map(str::len).max();
+            let widest = usize::from(2 * WRAPPED_WIDTH_MIN + 2 * GAP) + "nodes".len();
+            assert!(
+                longest > Some(widest - 3) && longest <= Some(widest),
+                "{found}"
+            );
+        }
     }
 
     #[test]
-    fn lines_break_at_blanks_then_at_separators_then_anywhere() {
-        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrap("one two three", 6), ["one", "two", "three"]);
-        assert_eq!(wrap("layer/dense/kernel", 12), ["layer/dense/", "kernel"]);
-        assert_eq!(wrap("abcdef", 4), ["abcd", "ef"]);
-        assert_eq!(
-            wrap("\u{4f60}\u{4f60}\u{4f60}", 4),
-            ["\u{4f60}\u{4f60}", "\u{4f60}"]
-        );
-        assert_eq!(wrap("\u{4f60}", 1), ["\u{4f60}"]);
-        assert_eq!(wrap("", 4), [""]);
+    fn lines_break_at_blanks_else_anywhere() {
+        let lines = |cell: &str| {
+            let mut table = Table::new([""]);
+            table.add_row([cell]);
+            table.lines(Some(WRAPPED_WIDTH_MIN.into())).1
+        };
+        assert_eq!(lines("one two three four"), ["one two three", "four"]);
+        assert_eq!(lines("abcdefghijklmnopqr"), ["abcdefghijklmnop", "qr"]);
+        let wide = "\u{4f60}".repeat(9);
+        assert_eq!(lines(&wide), [&wide[..24], &wide[24..]]);
+        assert_eq!(lines(""), [""]);
     }
 
-    /// Other tables take time in the square of a cell's length: minutes for this one.
+    #[test]
+    fn heads_of_several_lines_are_told_from_rows() {
+        let mut table = Table::new(["a head that is longer than sixteen", "n"]);
+        table.add_row(["x", "1"]);
+        let (head, rows) = table.lines(Some(20));
+        assert_eq!(head.len(), 3, "{head:?}");
+        assert_eq!(rows.len(), 1, "{rows:?}");
+        assert_eq!(
+            Table::new(["only", "a head"]).lines(None).0,
+            ["only  a head"]
+        );
+        assert!(Table::new(["only", "a head"]).lines(Some(40)).1.is_empty());
+    }
+
+    /// The library takes time in the square of a cell's length: minutes for this one.
     #[test]
     fn a_cell_of_megabytes_is_cut_at_once() {
         let name = "x".repeat(20 << 20);

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use anyhow::bail;
 
-pub(super) use crate::memory::show_bytes;
+pub(super) use crate::tensor::show_bytes;
 
 /// Suffixes of sizes: binary with an `i`, decimal without.
 const SUFFIXES: [(&str, u64); 13] = [

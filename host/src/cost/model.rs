@@ -7,6 +7,7 @@ use crate::device::LinkProfile;
 /// The cost of executions and transfers, in ns. The default is the roofline model (Williams et al.
 /// 2009).
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct CostModel {
     /// Fraction of a device's floating-point rate that a kernel reaches. The documented rates are
     /// those of a large matmul, so the default is 1.
@@ -25,6 +26,20 @@ impl Default for CostModel {
 }
 
 impl CostModel {
+    /// Sets the fraction of a device's floating-point rate that a kernel reaches.
+    #[must_use]
+    pub fn with_compute_efficiency(mut self, fraction: f64) -> Self {
+        self.compute_efficiency = fraction;
+        self
+    }
+
+    /// Sets the fraction of a device's memory bandwidth that a kernel reaches.
+    #[must_use]
+    pub fn with_memory_efficiency(mut self, fraction: f64) -> Self {
+        self.memory_efficiency = fraction;
+        self
+    }
+
     /// Returns the cost of one execution: `launch + max(flops / rate, bytes / bandwidth)`, in ns.
     /// +inf if the profile has no rate for the work; never NaN.
     pub fn execution_ns(&self, flops: f64, traffic_bytes: u64, profile: &DeviceProfile) -> f64 {

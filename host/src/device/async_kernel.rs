@@ -1,4 +1,4 @@
-//! Kernels whose thread does not wait for the result.
+//! Asynchronous kernels: no thread waits for their results.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -23,14 +23,13 @@ use super::traits::Device;
 use crate::tensor::Tensor;
 use crate::trace::targets;
 
-/// A kernel that ends later than its start returns (a receive, a queue, a timer): no thread waits
-/// for it.
+/// A kernel that ends later than its start returns (a receive, a queue, a timer).
 pub trait AsyncKernel: Kernel {
-    /// Starts. The result is handed over with [`Done::call`], from whichever thread, also before
-    /// this returns. A kernel that waits for something gives up when
-    /// [`AsyncKernelContext::cancel_token`] is cancelled; it registers for that without holding
-    /// a lock that its callback takes, as the callback is called at once where the token is
-    /// cancelled already.
+    /// Starts the kernel. It passes the result to [`Done::call`], from any thread, possibly before
+    /// this returns. A kernel that waits for something must stop waiting when
+    /// [`AsyncKernelContext::cancel_token`] is cancelled. It must register its callback without
+    /// holding a lock that the callback takes: if the token is already cancelled, the callback is
+    /// called at once.
     fn compute_async(&self, context: AsyncKernelContext, done: Done);
 }
 
@@ -44,12 +43,12 @@ pub struct AsyncKernelContext {
     cancel: CancelToken,
 }
 
-/// What is around the execution.
+/// The environment of the execution.
 struct Around {
     node: Arc<str>,
     step: Option<Arc<DeviceStep>>,
     context: Option<Arc<dyn DeviceContext>>,
-    /// What came into being, where the device wants to know it.
+    /// Tensors that the execution has allocated, if the device needs them.
     temporaries: RefCell<Vec<Tensor>>,
     is_recording: bool,
 }
@@ -73,8 +72,8 @@ impl Surroundings for Around {
 }
 
 impl AsyncKernelContext {
-    /// An execution of node `node` on `device`, which executes node by node. `outputs_on_host[i]` =
-    /// output `i` is a host-memory argument.
+    /// Creates an execution of node `node` on `device`, which must execute node by node.
+    /// `outputs_on_host[i]`: whether output `i` is a host-memory argument.
     ///
     /// # Errors
     /// [`KernelError::InvalidArgument`] for a device that executes whole partitions.
@@ -108,7 +107,7 @@ impl AsyncKernelContext {
         })
     }
 
-    /// The same in a run.
+    /// Makes it part of a run.
     pub(crate) fn in_run(
         mut self,
         step: Arc<DeviceStep>,
@@ -121,7 +120,7 @@ impl AsyncKernelContext {
         self
     }
 
-    /// Inputs, outputs and device, as kernels see them.
+    /// Returns inputs, outputs and device, as kernels see them.
     pub fn kernel_context(&mut self) -> KernelContext<'_> {
         let device = self.device.as_kernel_device();
         KernelContext::on_tensors(
@@ -133,12 +132,12 @@ impl AsyncKernelContext {
         )
     }
 
-    /// Is cancelled when the run ends without this execution.
+    /// Returns a token that is cancelled when the run ends without this execution.
     pub fn cancel_token(&self) -> &CancelToken {
         &self.cancel
     }
 
-    /// Hands what the kernel has read and made to a device that may not be done with it; once.
+    /// Passes the tensors that the kernel accessed to a device that may still use them; once.
     pub(crate) fn hand_accessed(&mut self) {
         if !std::mem::take(&mut self.around.is_recording) {
             return;
@@ -156,7 +155,7 @@ impl AsyncKernelContext {
 }
 
 impl Drop for AsyncKernelContext {
-    /// Also where the kernel has lost it, or has ended when its run was over.
+    /// Also called if the kernel has lost it, or has ended after its run.
     fn drop(&mut self) {
         // The device's code and the app's may panic, and this may run while a kernel's panic
         // unwinds.
@@ -190,22 +189,23 @@ impl fmt::Debug for AsyncKernelContext {
     }
 }
 
-/// Takes the result of an asynchronous kernel, once. Dropping it without a call is a failure of the
-/// kernel: nobody waits for ever.
+/// Takes the result of an asynchronous kernel, once. Dropping it without a call fails the kernel,
+/// so that nothing waits forever.
 pub struct Done(Option<Callback>);
 
 type Callback =
     Box<dyn FnOnce(Option<AsyncKernelContext>, Result<(), KernelError>) + Send + 'static>;
 
 impl Done {
-    /// What is called with the execution, `None` if the kernel has lost it, and how it ended.
+    /// Creates it from a callback that gets the execution (`None` if the kernel has lost it) and
+    /// the result.
     pub fn new(
         callback: impl FnOnce(Option<AsyncKernelContext>, Result<(), KernelError>) + Send + 'static,
     ) -> Self {
         Self(Some(Box::new(callback)))
     }
 
-    /// The kernel has ended.
+    /// Ends the kernel.
     pub fn call(mut self, context: AsyncKernelContext, result: Result<(), KernelError>) {
         if let Some(callback) = self.0.take() {
             callback(Some(context), result);

@@ -1,4 +1,4 @@
-//! What a device says about itself.
+//! The description of a device.
 
 use std::fmt;
 
@@ -12,24 +12,24 @@ use crate::names::DeviceName;
 pub struct DeviceAttributes {
     /// Full canonical name, `/job:localhost/replica:0/task:0/device:CPU:0`.
     pub name: String,
-    /// Type, as kernels and preferences know it: `CPU`, `GPU`, `SYCL`. Independent of the type in
-    /// the name.
+    /// Type, by which kernels and preferences refer to it: `CPU`, `GPU`, `SYCL`. Independent of the
+    /// type in the name.
     pub device_type: String,
-    /// TensorFlow's nominal limit, in bytes: 256 MiB for a CPU. What plans are held to is
+    /// TensorFlow's nominal limit, in bytes: 256 MiB for a CPU. The limit for plans is
     /// [`super::Device::memory_capacity_bytes`].
     pub memory_limit_bytes: u64,
-    /// Where the device sits.
+    /// Place of the device in the machine.
     pub locality: DeviceLocality,
-    /// Changes whenever the device is made anew; never 0.
+    /// A number that changes whenever the device is created anew; never 0.
     pub incarnation: u64,
     /// Free text; empty for a CPU.
     pub physical_description: String,
 }
 
-/// Where a device sits (TensorFlow `DeviceLocality`).
+/// Place of a device in the machine (TensorFlow `DeviceLocality`).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct DeviceLocality {
-    /// Bus; 0 = unknown.
+    /// Bus; 0 means unknown.
     pub bus_id: i32,
     /// NUMA node.
     pub numa_node: i32,
@@ -42,16 +42,16 @@ pub struct DeviceLocality {
 pub struct LocalLink {
     /// Index of the other device among those of its type.
     pub device_index: i32,
-    /// Kind of link: TensorFlow's `StreamExecutor` (memory of the other can be accessed) and
+    /// Kind of link: TensorFlow's `StreamExecutor` (the memory of the other can be accessed) and
     /// `SAME_DEVICE` (of one GPU), or `NVLINK`.
     pub kind: String,
-    /// Larger is better, among links of one kind; of `NVLINK`, how many links there are.
+    /// Larger is better among links of one kind; for `NVLINK`, the number of links.
     pub strength: i32,
 }
 
 impl DeviceLocality {
-    /// On this NUMA node. The bus is numbered one higher, as TensorFlow does, so that 0 stays
-    /// unknown.
+    /// Returns the locality of this NUMA node. The bus is numbered one higher, as in TensorFlow, so
+    /// that 0 stays unknown.
     pub fn on_numa_node(node: u32) -> Self {
         let numa_node = i32::try_from(node).unwrap_or(i32::MAX - 1);
         Self {
@@ -89,8 +89,8 @@ impl fmt::Display for DeviceAttributes {
 }
 
 impl fmt::Display for DeviceLocality {
-    /// The fields as the text format of protocol buffers writes them, each with a space behind it;
-    /// nothing if all are zero.
+    /// Writes the fields in the text format of protocol buffers, each followed by a space; nothing
+    /// if all are zero.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, number) in [("bus_id", self.bus_id), ("numa_node", self.numa_node)] {
             if number != 0 {
@@ -119,15 +119,15 @@ impl fmt::Display for DeviceLocality {
 }
 
 impl fmt::Display for dyn Device + '_ {
-    /// What its attributes show.
+    /// Writes the attributes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self.attributes(), f)
     }
 }
 
 impl DeviceAttributes {
-    /// Attributes of a device of this name, with a fresh incarnation, no locality and no
-    /// description.
+    /// Returns the attributes of a device of this name, with a new incarnation, and without
+    /// locality and description.
     pub fn new(name: &DeviceName, device_type: impl Into<String>, memory_limit_bytes: u64) -> Self {
         Self {
             name: name.to_string(),
@@ -140,7 +140,7 @@ impl DeviceAttributes {
     }
 }
 
-/// Random, and never 0, which TensorFlow reserves for "unknown".
+/// Returns a random number, never 0, which TensorFlow reserves for "unknown".
 fn new_incarnation() -> u64 {
     loop {
         // Without a source of randomness the address of a fresh allocation and the clock still tell

@@ -1,4 +1,4 @@
-//! What every device is made of.
+//! The common part of all devices.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,26 +12,25 @@ use super::op_segment::OpSegment;
 use super::resource::ResourceManager;
 use crate::names::DeviceName;
 
-/// Attributes, parsed name, resources and stateful kernels of one device: the part that all devices
-/// have in common (TensorFlow `Device`'s own members). A device holds one and shows it with
-/// [`super::Device::base`].
+/// Attributes, parsed name, resources and stateful kernels of one device (TensorFlow `Device`'s own
+/// members). Every device has one, and returns it from [`super::Device::base`].
 #[derive(Debug)]
 pub struct DeviceBase {
     attributes: DeviceAttributes,
     name: DeviceName,
-    /// `None`: they are in another process.
+    /// `None` if they are in another process.
     resources: Option<Arc<ResourceManager>>,
     op_segment: Arc<OpSegment>,
     is_removed: AtomicBool,
 }
 
 impl DeviceBase {
-    /// Of a device with these attributes, with no resources yet. Their default container is the job
-    /// of the device's name.
+    /// Creates the base of a device with these attributes and no resources. Their default container
+    /// is the job of the device's name.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] unless `attributes.name` reads as a device's name with its
-    /// full labels (`/job:J/...`); parts may be missing, as in TensorFlow.
+    /// [`DeviceError::InvalidArgument`] unless `attributes.name` parses as a device name with full
+    /// labels (`/job:J/...`); parts may be missing, as in TensorFlow.
     pub fn new(attributes: DeviceAttributes) -> Result<Self, DeviceError> {
         let name = DeviceName::parse_full(&attributes.name)
             .map_err(|error| DeviceError::InvalidArgument(format!("a device's name: {error}")))?;
@@ -49,21 +48,21 @@ impl DeviceBase {
         })
     }
 
-    /// The same, at another place of the machine.
+    /// Sets the device's place in the machine.
     #[must_use]
     pub fn with_locality(mut self, locality: DeviceLocality) -> Self {
         self.attributes.locality = locality;
         self
     }
 
-    /// The same, for a device whose resources are in another process.
+    /// Removes the resources, for a device of another process.
     #[must_use]
     pub fn without_resources(mut self) -> Self {
         self.resources = None;
         self
     }
 
-    /// The same, with the resources and stateful kernels of another device.
+    /// Shares the resources and stateful kernels of another device.
     #[must_use]
     pub(crate) fn with_state_of(mut self, other: &Self) -> Self {
         self.resources.clone_from(&other.resources);
@@ -71,17 +70,17 @@ impl DeviceBase {
         self
     }
 
-    /// What the device says about itself.
+    /// Returns the description of the device.
     pub fn attributes(&self) -> &DeviceAttributes {
         &self.attributes
     }
 
-    /// The name of the attributes, parsed.
+    /// Returns the parsed name.
     pub fn name(&self) -> &DeviceName {
         &self.name
     }
 
-    /// Variables, tables and queues that stand on the device.
+    /// Returns the variables, tables and queues of the device.
     ///
     /// # Errors
     /// [`DeviceError::InvalidArgument`] for a device of another process.
@@ -94,22 +93,22 @@ impl DeviceBase {
         })
     }
 
-    /// Stateful kernels of the sessions that use the device.
+    /// Returns the stateful kernels of the sessions that use the device.
     pub fn op_segment(&self) -> &Arc<OpSegment> {
         &self.op_segment
     }
 
-    /// Tells those who use the device that it is no longer there: their next run is refused.
+    /// Marks the device as removed: its users' next runs are rejected.
     pub fn mark_removed(&self) {
         self.is_removed.store(true, Ordering::Release);
     }
 
-    /// It is there again.
+    /// Marks the device as present again.
     pub(crate) fn mark_added(&self) {
         self.is_removed.store(false, Ordering::Release);
     }
 
-    /// Whether it was taken out of its manager ([`super::DeviceManager::remove_devices`]).
+    /// Returns whether it was removed from its manager ([`super::DeviceManager::remove_devices`]).
     pub fn is_removed(&self) -> bool {
         self.is_removed.load(Ordering::Acquire)
     }

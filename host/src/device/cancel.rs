@@ -1,4 +1,4 @@
-//! Cancelling what is under way.
+//! Cancellation.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,8 @@ use tracing::warn;
 use super::kernel_creation::panic_message;
 use crate::trace::targets;
 
-/// Cancels runs, and what asynchronous kernels wait for, from another thread. Cloning shares.
+/// Cancels runs, and the waits of asynchronous kernels, from another thread. Clones share one
+/// token.
 #[derive(Clone, Default)]
 pub struct CancelToken(Arc<Shared>);
 
@@ -33,7 +34,7 @@ struct Callbacks {
     waiting: BTreeMap<u64, Box<dyn FnOnce() + Send>>,
 }
 
-/// A callback that waits for the cancellation; dropping this takes it back.
+/// A registered callback; dropping this removes it.
 #[must_use = "dropping it takes the callback back"]
 pub struct OnCancel {
     token: Weak<Shared>,
@@ -41,12 +42,12 @@ pub struct OnCancel {
 }
 
 impl CancelToken {
-    /// A token that is not set.
+    /// Creates a token that is not cancelled.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Cancels everything that has this token, for good, and calls what waits for it.
+    /// Cancels the token for good, and calls the registered callbacks.
     pub fn cancel(&self) {
         self.0.is_cancelled.store(true, Ordering::Release);
         let waiting = std::mem::take(&mut self.0.lock().waiting);
@@ -60,14 +61,14 @@ impl CancelToken {
         }
     }
 
-    /// Whether it is set.
+    /// Returns whether the token is cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled.load(Ordering::Acquire)
     }
 
-    /// Has `callback` called once when the token is cancelled, on the thread that cancels; at once
-    /// if it is already. Not any more once the returned value is dropped, though one that has
-    /// begun goes on.
+    /// Registers `callback`, which is called once when the token is cancelled, on the thread that
+    /// cancels it; at once if it is already cancelled. Dropping the returned value removes the
+    /// callback, unless it has begun.
     pub fn on_cancel(&self, callback: impl FnOnce() + Send + 'static) -> OnCancel {
         let mut callbacks = self.0.lock();
         let number = callbacks.next;

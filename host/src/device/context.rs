@@ -1,4 +1,4 @@
-//! The way between the host's memory and a device's.
+//! Copies between the host's memory and a device's.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -13,67 +13,66 @@ use crate::tensor::Allocator;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
-/// How tensors get into a device's memory and out of it, and in which order with the device's work
-/// (TensorFlow `DeviceContext`; on a GPU, a group of streams). Counted references: kernels may keep
-/// one. [`Any`], so that a backend knows contexts of its own kind again.
+/// Copies tensors to and from a device's memory, in order with the device's work (TensorFlow
+/// `DeviceContext`; on a GPU, a group of streams). It is reference-counted, and kernels may keep
+/// it. [`Any`], so that a backend can recognize its own contexts.
 pub trait DeviceContext: Any + Send + Sync + fmt::Debug {
-    /// A copy of a host tensor in the device's memory, seen by all work that is given to the device
-    /// from now on. The bytes may arrive after this has returned; the context then reads a
-    /// clone of `tensor` until they have, as its place may be another tensor's at once (a clone
-    /// of what stands in a run's arena is a copy).
+    /// Returns a copy of a host tensor in the device's memory, which all work that is submitted
+    /// from now on sees. The bytes may arrive after this has returned. The context then reads a
+    /// clone of `tensor` until they have: the place of `tensor` may be reused at once (a clone of a
+    /// tensor in a run's arena is a copy).
     ///
     /// # Errors
     /// If there is not enough memory, or the device is lost.
     fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError>;
 
-    /// A copy of one of the device's tensors that the host can read: what all work given to the
-    /// device so far has made of it.
+    /// Returns a copy of one of the device's tensors that the host can read, as all work submitted
+    /// so far leaves it.
     ///
     /// # Errors
     /// If there is not enough memory, or the device is lost.
     fn copy_to_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError>;
 
-    /// A copy of one of the device's tensors in the same memory.
+    /// Returns a copy of one of the device's tensors in the same memory.
     ///
     /// # Errors
-    /// As those of the two ways, which it goes unless the device knows a shorter one.
+    /// Those of a copy to the host and back, which is the default.
     fn copy_on_device(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
         self.copy_from_host(&self.copy_to_host(tensor)?)
     }
 
-    /// Whether [`Self::copy_to_host_async`] may return before the copy has ended. Always the same
-    /// for one context. The executor then lets no thread wait for a copy out of this device,
-    /// takes its work for unfinished when a kernel has returned (the host does not read its
-    /// memory in place, its tensors share no arenas), and calls [`super::Device::sync`] when a run
-    /// has ended.
+    /// Returns whether [`Self::copy_to_host_async`] may return before the copy has ended. Always
+    /// the same for one context. If so, no thread of the executor waits for a copy out of this
+    /// device. The executor then assumes that the device's work continues after a kernel has
+    /// returned: the host does not read its memory in place, its tensors share no arenas, and
+    /// [`super::Device::sync`] is called at the end of each run.
     fn copies_are_async(&self) -> bool {
         false
     }
 
-    /// Starts what [`Self::copy_to_host`] does (TensorFlow `CopyDeviceTensorToCPU`), and hands the
-    /// result to `done`: from whichever thread, also before this returns, also when the run is
-    /// long over. Work that is given to the device afterwards must not disturb the copy. The
-    /// caller keeps `tensor` until `done` was called or dropped, and may let it go then, on the
-    /// thread that does so, which for the rest executes nothing: other threads go on with what has
-    /// waited for the copy.
+    /// Starts [`Self::copy_to_host`] (TensorFlow `CopyDeviceTensorToCPU`), and passes the result to
+    /// `done`: from any thread, possibly before this returns, possibly after the run has ended.
+    /// Work that is submitted afterwards must not disturb the copy. The caller keeps `tensor` until
+    /// `done` is called or dropped, and may then drop it on the thread that does so. That thread
+    /// executes nothing else: other threads continue with what depends on the copy.
     ///
-    /// An error of the start goes to `done`, too. Unless this says otherwise, the calling thread
-    /// waits for the copy.
+    /// An error at the start is passed to `done`, too. By default, the calling thread waits for the
+    /// copy.
     fn copy_to_host_async(&self, tensor: &Tensor, done: CopyDone) {
         done.call(self.copy_to_host(tensor));
     }
 
-    /// A copy in this device's memory of a tensor in the memory of the device of `source`, without
-    /// a way through the host (TensorFlow `CopyTensor::ViaDMA`): of what all work given to
-    /// `source` so far has made of it, seen by all work given to this device from now on, and
-    /// not disturbed by work that is given to either afterwards, which may write over `tensor`
-    /// where nobody else reads it. Returns at once; the devices keep the order, and both
-    /// tensors as long as it takes. `None` where there is no such way, as between drivers, or
-    /// none for this tensor: it then goes through the host.
+    /// Returns a copy, in this device's memory, of a tensor in the memory of the device of
+    /// `source`, made without the host (TensorFlow `CopyTensor::ViaDMA`). It is a copy of the
+    /// tensor as all work submitted to `source` so far leaves it; all work submitted to this device
+    /// from now on sees it. Work that is submitted to either device afterwards must not disturb it,
+    /// and may overwrite `tensor` if nothing else reads it. Returns at once; the devices keep the
+    /// order, and keep both tensors as long as needed. `None` if there is no such copy, for example
+    /// between drivers or for this tensor; it is then copied through the host.
     ///
     /// # Errors
     /// In `Some`: if there is not enough memory, or a device is lost. The run then fails; it does
-    /// not try the way through the host.
+    /// not try a copy through the host.
     fn copy_from_device(
         &self,
         tensor: &Tensor,
@@ -85,18 +84,18 @@ pub trait DeviceContext: Any + Send + Sync + fmt::Debug {
 }
 
 /// Takes the result of a copy that [`DeviceContext::copy_to_host_async`] has started, once.
-/// Dropping it without a call is a failure of the copy: nobody waits for ever.
+/// Dropping it without a call fails the copy, so that nothing waits forever.
 pub struct CopyDone(Option<CopyCallback>);
 
 type CopyCallback = Box<dyn FnOnce(Result<Tensor, KernelError>) + Send + 'static>;
 
 impl CopyDone {
-    /// What is called with the tensor that the host can read, or with why there is none.
+    /// Creates it from a callback that gets the host-readable tensor, or the error.
     pub fn new(callback: impl FnOnce(Result<Tensor, KernelError>) + Send + 'static) -> Self {
         Self(Some(Box::new(callback)))
     }
 
-    /// The copy has ended.
+    /// Ends the copy.
     pub fn call(mut self, copied: Result<Tensor, KernelError>) {
         if let Some(callback) = self.0.take() {
             callback(copied);
@@ -108,7 +107,7 @@ impl Drop for CopyDone {
     fn drop(&mut self) {
         if let Some(callback) = self.0.take() {
             let lost = match thread::panicking() {
-                true => "the device panicked before it said that the copy has ended",
+                true => "the device panicked before it reported the end of the copy",
                 false => {
                     "the device has lost the copy: it dropped the callback instead of calling it"
                 }
@@ -124,22 +123,21 @@ impl fmt::Debug for CopyDone {
     }
 }
 
-/// Copies between host memory that belongs to no device and host memory that belongs to one.
+/// Copies between host memory that belongs to no device and the host memory of one device.
 #[derive(Debug, Clone)]
 pub struct HostMemoryContext {
     memory: Arc<dyn Allocator>,
 }
 
 impl HostMemoryContext {
-    /// Of a device with this memory.
+    /// Creates the context of a device with this memory.
     pub fn new(memory: Arc<dyn Allocator>) -> Self {
         Self { memory }
     }
 }
 
 impl DeviceContext for HostMemoryContext {
-    /// Always a copy, even of a tensor that stands in this memory: its bytes are then this device's
-    /// alone.
+    /// Always copies, even a tensor that is in this memory: the result is then not shared.
     fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
         // Strings and handles belong to the host, whatever the device.
         if tensor.buffer().is_none() {
@@ -152,7 +150,7 @@ impl DeviceContext for HostMemoryContext {
         Ok(copy)
     }
 
-    /// A copy outside every device's memory.
+    /// Returns a copy outside every device's memory.
     fn copy_to_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
         if tensor.buffer().is_none() {
             return Ok(tensor.clone());
@@ -169,40 +167,40 @@ impl DeviceContext for HostMemoryContext {
     }
 }
 
-/// Contexts of nodes that have one of their own; all others have their device's default
+/// The contexts of nodes that have their own; all others have their device's default
 /// ([`super::KernelDevice::fill_context_map`]).
 pub type DeviceContextMap = HashMap<NodeId, Arc<dyn DeviceContext>>;
 
-/// What an accelerator works with besides its default context (TensorFlow `AcceleratorDeviceInfo`).
+/// What an accelerator has besides its default context (TensorFlow `AcceleratorDeviceInfo`).
 #[derive(Debug, Clone)]
 pub struct AcceleratorInfo {
-    /// Which of the devices of its type this is, as the driver counts.
+    /// The driver's number of the device among those of its type.
     pub id: u32,
-    /// Where work goes that names no stream.
+    /// The stream of work for which no stream is specified.
     pub stream: Arc<dyn Stream>,
     /// The context of nodes that have none of their own.
     pub default_context: Arc<dyn DeviceContext>,
-    /// Says when streams have come so far.
+    /// Calls back when streams have reached a point.
     pub event_manager: Arc<dyn EventManager>,
 }
 
-/// Work of an accelerator that is done in the order in which it was given. [`Any`], so that an
-/// event manager knows streams of its own kind again.
+/// A stream: work of an accelerator that is done in the order in which it was submitted. [`Any`],
+/// so that an event manager can recognize its own streams.
 pub trait Stream: Any + Send + Sync + fmt::Debug {
-    /// Returns when all work given so far is done.
+    /// Waits until all work submitted so far is done.
     ///
     /// # Errors
-    /// When the device is lost.
+    /// If the device is lost.
     fn synchronize(&self) -> Result<(), DeviceError>;
 }
 
 /// Watches streams (TensorFlow `EventMgr`).
 pub trait EventManager: Send + Sync + fmt::Debug {
-    /// Calls `callback` once when all work that was given to `stream` so far is done, on a thread
-    /// that it must not hold up.
+    /// Calls `callback` once when all work that was submitted to `stream` so far is done, on a
+    /// thread that the callback must not block.
     ///
     /// # Errors
-    /// When the device is lost; the callback is dropped then.
+    /// If the device is lost; the callback is dropped then.
     fn then_execute(
         &self,
         stream: &Arc<dyn Stream>,
@@ -210,13 +208,13 @@ pub trait EventManager: Send + Sync + fmt::Debug {
     ) -> Result<(), DeviceError>;
 }
 
-/// Tensors that a kernel has read or written, and whose memory stays as it is until the device is
-/// done with them: the device drops this then (TensorFlow `TensorReferenceVector`).
+/// Tensors that a kernel has read or written, whose memory must not change until the device is done
+/// with them; the device then drops this (TensorFlow `TensorReferenceVector`).
 #[derive(Debug, Default)]
 pub struct AccessedTensors(pub(crate) Vec<Tensor>);
 
 impl AccessedTensors {
-    /// The tensors: inputs, outputs, temporaries.
+    /// Returns the tensors: inputs, outputs, temporaries.
     pub fn tensors(&self) -> &[Tensor] {
         &self.0
     }

@@ -8,10 +8,10 @@ use crate::tensor::{OutOfMemory, TensorError};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// A driver or library is not there. The remedy says what to install or set.
+    /// A driver or library is missing. The remedy says what to install or set.
     #[error("{device_type}: {what}; {remedy}")]
     Absent {
-        /// The type asked for.
+        /// The requested type.
         device_type: String,
         /// What is missing.
         what: String,
@@ -32,8 +32,7 @@ pub enum DeviceError {
         /// What happened.
         message: String,
     },
-    /// Work that was given to the device has failed there, after the kernel that gave it had
-    /// returned.
+    /// Work that was submitted to the device has failed after the kernel had returned.
     #[error("{device}: the work of node `{node}` (op {op}) failed: {message}")]
     Work {
         /// Name of the device.
@@ -45,7 +44,7 @@ pub enum DeviceError {
         /// What happened.
         message: String,
     },
-    /// Inputs that an op does not allow, which the device found out after the kernel had returned.
+    /// The device found inputs that the op does not allow, after the kernel had returned.
     #[error("{device}: node `{node}` (op {op}): {message}")]
     Input {
         /// Name of the device.
@@ -54,7 +53,7 @@ pub enum DeviceError {
         node: String,
         /// Its op.
         op: String,
-        /// What is wrong.
+        /// What is wrong with the inputs.
         message: String,
     },
     /// A program does not compile for the device.
@@ -64,18 +63,18 @@ pub enum DeviceError {
         device: String,
         /// The program and its macros.
         program: String,
-        /// What the driver and its compiler say.
+        /// The messages of the driver and its compiler.
         message: String,
     },
-    /// The device does not answer any more, and what stood in its memory is gone.
-    #[error("{device}: the device is lost: {message}; build the session anew")]
+    /// The device no longer answers, and the contents of its memory are lost.
+    #[error("{device}: the device is lost: {message}; build a new session")]
     Lost {
         /// Name of the device.
         device: String,
-        /// What it was doing.
+        /// What it was doing, or why it is lost.
         message: String,
     },
-    /// What the system says of the machine is not understood.
+    /// The system's description of the machine cannot be understood.
     #[error("NUMA affinity: {0}")]
     Topology(TopologyError),
     /// The device has not enough memory.
@@ -89,7 +88,7 @@ impl From<TopologyError> for DeviceError {
     }
 }
 
-/// Why a kernel did not give a result. The executor adds node, op, device and shapes.
+/// Why a kernel has no result. The executor adds node, op, device and shapes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
@@ -99,13 +98,13 @@ pub enum KernelError {
     /// Allowed, but not implemented here.
     #[error("not implemented: {0}")]
     Unimplemented(String),
-    /// A tensor could not be made or read.
+    /// A tensor cannot be created or read.
     #[error(transparent)]
     Tensor(#[from] TensorError),
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A resource is not there, or is there already.
+    /// A resource does not exist, or already exists.
     #[error(transparent)]
     Resource(#[from] ResourceError),
     /// The run was cancelled.
@@ -114,7 +113,7 @@ pub enum KernelError {
 }
 
 impl KernelError {
-    /// An [`KernelError::InvalidArgument`].
+    /// Returns [`KernelError::InvalidArgument`] with this message.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::InvalidArgument(message.into())
     }

@@ -1,4 +1,4 @@
-//! Where devices come from.
+//! Device options and factories.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,61 +14,62 @@ use crate::names::DeviceName;
 use crate::store::CacheFolder;
 use crate::tensor::Allocator;
 
-/// What a user asks of all factories.
+/// The options of all device factories.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct DeviceOptions {
-    /// Devices per type: exact for CPU (default 1), an upper bound for GPU, exact for SYCL
-    /// (TensorFlow `device_count`).
+    /// Number of devices per type: exact for CPU (default 1), an upper bound for GPU, exact for
+    /// SYCL (TensorFlow `device_count`).
     pub device_count: BTreeMap<String, u32>,
-    /// Threads for loops inside one kernel, per pool; 0 = one per core, or with
-    /// [`Self::use_numa_affinity`] one per core of a node. Where devices share a pool that is
-    /// there already, its number counts.
+    /// Number of threads per pool for loops inside one kernel; 0 means one per core, or with
+    /// [`Self::use_numa_affinity`] one per core of a node. Devices that share an existing pool use
+    /// its number.
     pub intra_op_parallelism_threads: usize,
-    /// Whose threads those are.
+    /// Which pools provide those threads.
     pub intra_op_pools: IntraOpPools,
-    /// Whether CPU devices are dealt out to NUMA nodes: device `i` says that it is on node `i`
-    /// modulo their number, and its threads run there. TensorFlow's option. Worth it where
-    /// each device's data stays on its node; a single device is faster without.
+    /// Whether CPU devices are distributed over NUMA nodes (TensorFlow's option): device `i`
+    /// reports node `i` modulo their number, and its threads run there. Useful if each device's
+    /// data stays on its node; a single device is faster without it.
     pub use_numa_affinity: bool,
-    /// Where the system tells of NUMA nodes and cards; `None` =
+    /// The folder in which the system lists NUMA nodes and cards; `None` means
     /// [`SYSTEM_ROOT`](super::SYSTEM_ROOT). Tests and containers may have a copy elsewhere.
     pub system_root: Option<PathBuf>,
-    /// Whether all memory of CPU devices is pinned, where a GPU brings such memory; TensorFlow's
-    /// option. Copies to and from the GPU are faster; pinned memory is scarce, and slow to
-    /// get.
+    /// Whether all memory of CPU devices is pinned, if a GPU provides such memory (TensorFlow's
+    /// option). Copies to and from the GPU are faster; pinned memory is scarce, and slow to
+    /// allocate.
     pub force_gpu_compatible: bool,
-    /// Memory capacity in bytes by device (`CPU:0`, or any fuller spelling), where it shall differ
-    /// from the device's own.
+    /// Memory capacity in bytes by device (`CPU:0`, or a fuller name) or device type (`CPU`),
+    /// instead of the device's own. The name with the most parts counts. It limits constants, state
+    /// and tensors. Scratch memory of kernels counts only in pieces above 64 MiB.
     pub memory_bytes: BTreeMap<String, u64>,
-    /// Names, full or local, possibly partial. If any names a type, only factories of the types
-    /// named are asked; CPU always is.
+    /// Device names, full or local, possibly partial. If any of them names a type, only factories
+    /// of the named types create devices; CPU always does.
     pub device_filters: Vec<String>,
-    /// What is asked of GPUs.
+    /// Options of GPUs.
     pub gpu: GpuOptions,
-    /// Where devices keep programs that they have compiled; `None` = they compile them in each
-    /// process.
+    /// The folder in which devices cache compiled programs; `None` means that each process compiles
+    /// them.
     pub program_cache: Option<Arc<CacheFolder>>,
 }
 
-/// Whose threads CPU devices lend to loops inside their kernels.
+/// Which pools provide the threads for loops inside kernels of CPU devices.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub enum IntraOpPools {
-    /// One pool of the process for each number of threads that is asked for, with
-    /// [`DeviceOptions::use_numa_affinity`] one per node: devices of all sessions share it, and
-    /// it goes with the last of them.
+    /// One pool of the process for each requested number of threads, with
+    /// [`DeviceOptions::use_numa_affinity`] one per node. Devices of all sessions share it; it ends
+    /// with the last of them.
     #[default]
     Shared,
     /// A pool for each device (TensorFlow `TF_OVERRIDE_GLOBAL_THREADPOOL`): devices do not wait for
-    /// each other's loops, and compete for the cores.
+    /// each other's loops, but compete for the cores.
     PerDevice,
     /// The app's own ([`IntraOpPool::from_rayon`]), for all devices.
     App(Arc<IntraOpPool>),
 }
 
 impl PartialEq for IntraOpPools {
-    /// An app's pool equals itself alone.
+    /// An app's pool is equal only to itself.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Shared, Self::Shared) | (Self::PerDevice, Self::PerDevice) => true,
@@ -152,16 +153,16 @@ impl DeviceOptions {
         self
     }
 
-    /// The same, with what the environment says where nothing was asked for: the number of threads
-    /// (TensorFlow `TF_NUM_INTRAOP_THREADS`), whether each device has its own pool
-    /// (`TF_OVERRIDE_GLOBAL_THREADPOOL`), whether GPUs' memory is taken as it is needed
-    /// (`TF_FORCE_GPU_ALLOW_GROWTH`, which counts whatever was asked for), how many multiprocessors
-    /// a GPU must have (`TF_MIN_GPU_MULTIPROCESSOR_COUNT`), and how much of its memory is left
-    /// to others (`TF_DEVICE_MIN_SYS_MEMORY_IN_MB`). Sessions that make their devices, and the
-    /// program, do this.
+    /// Completes the options from the environment, as far as they are not set: the number of
+    /// threads (TensorFlow `TF_NUM_INTRAOP_THREADS`), whether each device has its own pool
+    /// (`TF_OVERRIDE_GLOBAL_THREADPOOL`), whether memory of GPUs is allocated as needed
+    /// (`TF_FORCE_GPU_ALLOW_GROWTH`, which overrides the option), how many multiprocessors a GPU
+    /// must have (`TF_MIN_GPU_MULTIPROCESSOR_COUNT`), and how much of its memory is left to others
+    /// (`TF_DEVICE_MIN_SYS_MEMORY_IN_MB`). The program calls this, and so do sessions that create
+    /// their devices.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] with the variable, for a value that is none.
+    /// [`DeviceError::InvalidArgument`] with the variable, if its value is invalid.
     pub fn completed_from_env(self) -> Result<Self, DeviceError> {
         self.completed_from(|name| {
             let value = std::env::var_os(name)?;
@@ -175,7 +176,7 @@ impl DeviceOptions {
     ) -> Result<Self, DeviceError> {
         let wrong = |name: &str, value: &str, expected: &str| {
             Err(DeviceError::InvalidArgument(format!(
-                "environment variable {name} is `{value}`; give {expected}, or unset it"
+                "environment variable {name} is `{value}`; set it to {expected}, or unset it"
             )))
         };
         let set = |name| variable(name).filter(|value| !value.is_empty());
@@ -226,16 +227,16 @@ impl DeviceOptions {
         Ok(self)
     }
 
-    /// The capacity that [`Self::memory_bytes`] gives a device: that of the key that matches and
-    /// sets most parts.
+    /// Returns the capacity that [`Self::memory_bytes`] sets for a device: that of the matching key
+    /// with the most parts.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] if a key is no device name, or if two keys that set equally
+    /// [`DeviceError::InvalidArgument`] if a key is not a device name, or if two keys with equally
     /// many parts disagree.
     pub fn memory_bytes_of(&self, device: &DeviceName) -> Result<Option<u64>, DeviceError> {
         let mut best: Option<(usize, u64, &str)> = None;
         for (key, &bytes) in &self.memory_bytes {
-            let spec = parse_option("memory", key)?;
+            let spec = parse_memory_key(key)?;
             let n_parts = [
                 spec.job.is_some(),
                 spec.replica.is_some(),
@@ -253,7 +254,7 @@ impl DeviceOptions {
                 Some((most, ..)) if n_parts < most => {}
                 Some((most, others, other)) if n_parts == most && bytes != others => {
                     return Err(DeviceError::InvalidArgument(format!(
-                        "device option memory: `{other}` and `{key}` are both {device}, with {others} and {bytes} bytes; say it once"
+                        "device option memory: `{other}` and `{key}` are both {device}, with {others} and {bytes} bytes; set it once"
                     )));
                 }
                 _ => best = Some((n_parts, bytes, key)),
@@ -268,7 +269,16 @@ pub(super) fn parse_option(option: &str, text: &str) -> Result<DeviceName, Devic
         .map_err(|error| DeviceError::InvalidArgument(format!("device option {option}: {error}")))
 }
 
-/// What a factory found, before anything is opened.
+/// Parses a key of [`DeviceOptions::memory_bytes`]: a device name, or a device type alone.
+pub(super) fn parse_memory_key(key: &str) -> Result<DeviceName, DeviceError> {
+    let is_type = key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    if is_type && !key.is_empty() {
+        return parse_option("memory", &format!("/device:{key}:*"));
+    }
+    parse_option("memory", key)
+}
+
+/// A physical device, before it is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PhysicalDevice {
     /// `/physical_device:TYPE:i`.
@@ -277,33 +287,34 @@ pub struct PhysicalDevice {
     pub description: String,
 }
 
-/// What is known of a physical device, by TensorFlow's keys: a GPU has a `device_name` and a
+/// Details of a physical device, by TensorFlow's keys: a GPU has a `device_name` and a
 /// `compute_capability`, written `MAJOR.MINOR`. Empty for a CPU.
 pub type DeviceDetails = BTreeMap<String, String>;
 
-/// Memory of the host that a card copies from and to by itself, because the system does not move it
-/// (pinned, page-locked). The driver of the card hands it out; CPU devices take allocators of it.
+/// Host memory that a card copies from and to directly, because the system does not move it
+/// (pinned, page-locked). The card's driver provides it; CPU devices get allocators of it.
 pub trait PinnedHostMemory: Send + Sync + fmt::Debug {
-    /// An allocator of this name, with a memory of its own, that hands out `limit_bytes` at most.
-    /// The host reads and writes what it hands out. Called once for each CPU device.
+    /// Returns an allocator of this name with its own memory space, of at most `limit_bytes`. The
+    /// host reads and writes the memory. Called once for each CPU device.
     fn allocator(&self, name: &str, limit_bytes: u64) -> Arc<dyn Allocator>;
 }
 
-/// Makes the devices of one type (TensorFlow `DeviceFactory`).
+/// Creates the devices of one type (TensorFlow `DeviceFactory`).
 pub trait DeviceFactory: Send + Sync + fmt::Debug {
-    /// What is there (TensorFlow `ListPhysicalDevices`). Cheap; may name devices that
+    /// Lists the physical devices (TensorFlow `ListPhysicalDevices`). Cheap; may list devices that
     /// [`Self::create`] later cannot open.
     ///
     /// # Errors
-    /// [`DeviceError::Absent`], with the remedy, where a driver is missing.
+    /// [`DeviceError::Absent`], with the remedy, if a driver is missing.
     #[doc(alias = "ListPhysicalDevices")]
     fn list_physical(&self) -> Result<Vec<PhysicalDevice>, DeviceError>;
 
-    /// What is known of device `index` of [`Self::list_physical`] (TensorFlow `GetDeviceDetails`).
-    /// Asked for listings only; a factory that knows nothing has nothing to do.
+    /// Returns the details of device `index` of [`Self::list_physical`] (TensorFlow
+    /// `GetDeviceDetails`). Called for listings only; a factory without details need not implement
+    /// it.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] if there are fewer devices; [`DeviceError::Absent`] where a
+    /// [`DeviceError::InvalidArgument`] if there are fewer devices; [`DeviceError::Absent`] if a
     /// driver is missing.
     #[doc(alias = "GetDeviceDetails")]
     fn details(&self, index: usize) -> Result<DeviceDetails, DeviceError> {
@@ -322,19 +333,19 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
         prefix: &str,
     ) -> Result<Vec<Arc<dyn Device>>, DeviceError>;
 
-    /// Adds the kernels of this device type.
+    /// Registers the kernels of this device type.
     fn register_kernels(&self, registry: &mut KernelRegistry);
 
-    /// Host memory that the devices which these options ask for copy from and to without staging;
-    /// `None` where they need none, or none would be made. Asked before CPU devices are made,
-    /// with the options that [`Self::create`] gets later.
+    /// Returns host memory that the devices requested by these options copy from and to without
+    /// staging; `None` if they need none, or if no device would be created. Called before CPU
+    /// devices are created, with the options that [`Self::create`] gets later.
     fn pinned_host_memory(&self, options: &DeviceOptions) -> Option<Arc<dyn PinnedHostMemory>> {
         let _ = options;
         None
     }
 
-    /// For a factory of CPU devices: the one that makes them with `memory` for what GPUs copy.
-    /// `None`: it makes no such devices.
+    /// For a factory of CPU devices: returns the factory whose devices allocate from `memory` what
+    /// GPUs copy; `None` if there is none.
     fn gpu_compatible(&self, memory: Arc<dyn PinnedHostMemory>) -> Option<Arc<dyn DeviceFactory>> {
         let _ = memory;
         None

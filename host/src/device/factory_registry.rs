@@ -12,6 +12,7 @@ use crate::device::factory::DeviceDetails;
 use crate::device::factory::DeviceFactory;
 use crate::device::factory::DeviceOptions;
 use crate::device::factory::PhysicalDevice;
+use crate::device::factory::parse_memory_key;
 use crate::device::factory::parse_option;
 use crate::device::kernel_registry::KernelRegistry;
 use crate::device::set::DeviceSet;
@@ -19,15 +20,15 @@ use crate::device::set::UNREGISTERED_TYPE_PRIORITY;
 use crate::device::traits::Device;
 use crate::trace::targets;
 
-/// Lists the device types that are enabled, separated by commas; unset or empty = all. TensorFlow's
+/// Lists the enabled device types, separated by commas; unset or empty means all. TensorFlow's
 /// variable.
 pub const ENABLED_TYPES_VARIABLE: &str = "TF_ENABLED_DEVICE_TYPES";
 
-/// Priority of a factory for which nothing else is said, TensorFlow's.
+/// The default priority of a factory, TensorFlow's.
 pub const DEFAULT_FACTORY_PRIORITY: i32 = 50;
 
-/// Priority of the CPU factory that hands out a GPU's pinned memory (TensorFlow
-/// `GPUCompatibleCPUDeviceFactory`): it steps in for a CPU factory of lower priority.
+/// Priority of the CPU factory that allocates from a GPU's pinned memory (TensorFlow
+/// `GPUCompatibleCPUDeviceFactory`): it replaces a CPU factory of lower priority.
 pub const GPU_COMPATIBLE_CPU_PRIORITY: i32 = 70;
 
 /// Why a factory cannot be registered.
@@ -42,21 +43,21 @@ pub struct RegisterError {
     pub priority: i32,
 }
 
-/// What became of a registration that is no error.
+/// The result of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registration {
-    /// The first factory of its type.
+    /// It is the first factory of its type.
     Added,
     /// It replaced one of lower priority, or a placeholder.
     Replaced,
-    /// One of higher priority stands, or it is a placeholder and a factory stands, so it was
-    /// ignored.
+    /// It was ignored: there is one of higher priority, or it is a placeholder and there is a
+    /// factory.
     Outranked,
-    /// Its type is not enabled, so it was ignored.
+    /// It was ignored: its type is not enabled.
     Disabled,
 }
 
-/// What a factory says is there, for one device type.
+/// The physical devices of one device type, as its factory lists them.
 #[derive(Debug, Clone)]
 pub struct PhysicalListing {
     /// The type.
@@ -65,7 +66,7 @@ pub struct PhysicalListing {
     pub priority: i32,
     /// Whether the factory was registered as a plug-in.
     pub is_pluggable: bool,
-    /// Whether the type has no factory here, only a placeholder that says what is missing.
+    /// Whether the type has no factory here, only a placeholder that reports what is missing.
     pub is_placeholder: bool,
     /// The devices, or the reason why there are none, with its remedy.
     pub devices: Result<Vec<PhysicalDevice>, DeviceError>,
@@ -78,14 +79,14 @@ struct Registered {
     factory: Arc<dyn DeviceFactory>,
 }
 
-/// What a registered factory is.
+/// The kind of a registered factory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// One of this build, or of the app.
+    /// A factory of this build, or of the app.
     Own,
-    /// One that a plug-in brought.
+    /// A factory of a plug-in.
     Plugin,
-    /// None: it says why there are no devices of this type, and yields to any other.
+    /// A placeholder, which reports why there are no devices of this type; any factory replaces it.
     Placeholder,
 }
 
@@ -108,19 +109,20 @@ enum Role {
 #[derive(Debug, Clone, Default)]
 pub struct FactoryRegistry {
     factories: BTreeMap<String, Registered>,
-    /// `None` = all.
+    /// `None` means all.
     enabled_types: Option<BTreeSet<String>>,
 }
 
 impl FactoryRegistry {
-    /// A registry without factories.
+    /// Returns a registry without factories.
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// The same, with these types alone. They are separated by commas and matched exactly; an empty
-    /// list enables all. Other factories are as if they were not registered, now or later, and
-    /// an event of level INFO names each. Without CPU no devices can be made.
+    /// Enables only these types. They are separated by commas and matched exactly; an empty list
+    /// enables all. Other factories are ignored, whether they were registered before or are
+    /// registered later, and an event of level INFO names each. Without CPU no devices can be
+    /// created.
     #[must_use]
     pub fn with_enabled_types(mut self, list: &str) -> Self {
         self.enabled_types = (!list.is_empty()).then(|| {
@@ -137,9 +139,9 @@ impl FactoryRegistry {
         self
     }
 
-    /// The same, with the types that [`ENABLED_TYPES_VARIABLE`] lists; as it is, where the variable
-    /// is not set. The program and sessions that are given no factories start so; an app that
-    /// hands in its own factories decides itself.
+    /// Enables the types that [`ENABLED_TYPES_VARIABLE`] lists; does nothing if the variable is not
+    /// set. The program does this, and so do sessions without factories of their own; an app with
+    /// its own factories decides itself.
     #[must_use]
     pub fn with_enabled_types_from_env(self) -> Self {
         match std::env::var_os(ENABLED_TYPES_VARIABLE) {
@@ -148,8 +150,9 @@ impl FactoryRegistry {
         }
     }
 
-    /// Registers a factory (TensorFlow `Register`): one of higher priority replaces, one of lower
-    /// is ignored. A placeholder is replaced whatever its priority.
+    /// Registers a factory (TensorFlow `Register`). It replaces one of lower priority, and is
+    /// ignored if there is one of higher priority. It replaces a placeholder regardless of
+    /// priorities.
     ///
     /// # Errors
     /// [`RegisterError`] if the type has a factory of equal priority.
@@ -163,7 +166,7 @@ impl FactoryRegistry {
         self.insert(device_type.into(), priority, Role::Own, factory)
     }
 
-    /// The same, for a factory that a plug-in brings. TensorFlow gives such types priority 220.
+    /// Registers a factory of a plug-in. TensorFlow gives such types priority 220.
     ///
     /// # Errors
     /// [`RegisterError`] if the type has a factory of equal priority.
@@ -176,9 +179,10 @@ impl FactoryRegistry {
         self.insert(device_type.into(), priority, Role::Plugin, factory)
     }
 
-    /// Registers what stands in for the factory of a type that this build lacks: it makes nothing,
-    /// and its errors say what is missing and what to do. Any factory replaces it, whatever the
-    /// priorities, so an app that brings one need not know of it; it never replaces a factory.
+    /// Registers a placeholder for the factory of a type that this build lacks: it creates nothing,
+    /// and its errors say what is missing and what to do. Any factory replaces it, regardless of
+    /// priorities, so an app with its own factory need not know about it; it never replaces a
+    /// factory.
     ///
     /// # Errors
     /// [`RegisterError`] if the type has a placeholder of equal priority.
@@ -191,25 +195,25 @@ impl FactoryRegistry {
         self.insert(device_type.into(), priority, Role::Placeholder, placeholder)
     }
 
-    /// Priority of a type's factory, or placeholder (TensorFlow `DevicePriority`): larger is
-    /// preferred; -1 without one.
+    /// Returns the priority of a type's factory or placeholder (TensorFlow `DevicePriority`):
+    /// larger is preferred; -1 if there is none.
     #[doc(alias = "DevicePriority")]
     pub fn priority(&self, device_type: &str) -> i32 {
         self.get(device_type)
             .map_or(UNREGISTERED_TYPE_PRIORITY, |registered| registered.priority)
     }
 
-    /// Whether a type's factory came from a plug-in (TensorFlow `IsPluggableDevice`); false without
-    /// one.
+    /// Returns whether a type's factory came from a plug-in (TensorFlow `IsPluggableDevice`); false
+    /// if there is none.
     #[doc(alias = "IsPluggableDevice")]
     pub fn is_pluggable(&self, device_type: &str) -> bool {
         self.get(device_type)
             .is_some_and(|registered| registered.role == Role::Plugin)
     }
 
-    /// Whether other processes may call functions on a device (TensorFlow
-    /// `Device::IsRemoteCallAllowed`): on CPUs, GPUs, TPUs and devices of plug-ins, and on
-    /// those of other processes, whatever their type.
+    /// Returns whether other processes may call functions on a device (TensorFlow
+    /// `Device::IsRemoteCallAllowed`): on CPUs, GPUs, TPUs and devices of plug-ins, and on devices
+    /// of other processes of any type.
     #[doc(alias = "IsRemoteCallAllowed")]
     pub fn is_remote_call_allowed(&self, device: &dyn Device) -> bool {
         let device_type = &*device.attributes().device_type;
@@ -218,13 +222,13 @@ impl FactoryRegistry {
             || self.is_pluggable(device_type)
     }
 
-    /// The factory of a type, or its placeholder (TensorFlow `GetFactory`).
+    /// Returns the factory of a type, or its placeholder (TensorFlow `GetFactory`).
     #[doc(alias = "GetFactory")]
     pub fn factory(&self, device_type: &str) -> Option<&Arc<dyn DeviceFactory>> {
         self.get(device_type).map(|registered| &registered.factory)
     }
 
-    /// What is there, per type: CPU first, then by priority and name. Opens nothing.
+    /// Lists the physical devices per type: CPU first, then by priority and name. Opens nothing.
     pub fn list_physical(&self) -> Vec<PhysicalListing> {
         self.in_order()
             .map(|(device_type, registered)| PhysicalListing {
@@ -237,8 +241,8 @@ impl FactoryRegistry {
             .collect()
     }
 
-    /// All physical devices that are there, in the order of [`Self::list_physical`] (TensorFlow
-    /// `ListAllPhysicalDevices`). A type whose driver is absent contributes none.
+    /// Returns all physical devices, in the order of [`Self::list_physical`] (TensorFlow
+    /// `ListAllPhysicalDevices`). A type whose driver is absent has none.
     ///
     /// # Errors
     /// [`DeviceError::NotFound`] without a CPU factory, or if it lists nothing; any other error of
@@ -257,10 +261,10 @@ impl FactoryRegistry {
         Ok(all)
     }
 
-    /// The physical devices of plug-ins alone (TensorFlow `ListPluggablePhysicalDevices`).
+    /// Returns the physical devices of plug-ins only (TensorFlow `ListPluggablePhysicalDevices`).
     ///
     /// # Errors
-    /// Those of the factories; a driver that is absent is none.
+    /// Those of the factories; an absent driver is not an error.
     #[doc(alias = "ListPluggablePhysicalDevices")]
     pub fn pluggable_physical_devices(&self) -> Result<Vec<PhysicalDevice>, DeviceError> {
         let mut all = Vec::new();
@@ -272,11 +276,11 @@ impl FactoryRegistry {
         Ok(all)
     }
 
-    /// What is known of device `index` of [`Self::physical_devices`] (TensorFlow
+    /// Returns the details of device `index` of [`Self::physical_devices`] (TensorFlow
     /// `GetAnyDeviceDetails`).
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] with the index, if there are fewer; those of
+    /// [`DeviceError::InvalidArgument`] with the index, if there are fewer devices; those of
     /// [`Self::physical_devices`] and of [`DeviceFactory::details`].
     #[doc(alias = "GetAnyDeviceDetails")]
     pub fn device_details(&self, index: usize) -> Result<DeviceDetails, DeviceError> {
@@ -295,14 +299,15 @@ impl FactoryRegistry {
     }
 
     /// Opens the devices of all types, named `{prefix}/device:TYPE:i` (TensorFlow `AddDevices`):
-    /// CPU first, then by priority and name. A local session's prefix is
+    /// CPU first, then by priority and name. The prefix of a local session is
     /// `/job:localhost/replica:0/task:0`. A `device_count` of a type without factory is ignored. A
-    /// type whose driver is absent contributes nothing, unless `device_count` asks for it.
+    /// type whose driver is absent has no devices; this is an error if `device_count` requests
+    /// some.
     ///
     /// # Errors
     /// [`DeviceError::NotFound`] without a CPU factory or CPU device; a factory's error;
-    /// [`DeviceError::InvalidArgument`] for a malformed filter, or a `memory_bytes` key that
-    /// names no device.
+    /// [`DeviceError::InvalidArgument`] for a malformed filter, or a `memory_bytes` key that names
+    /// no device.
     #[doc(alias = "AddDevices")]
     pub fn create_devices(
         &self,
@@ -340,7 +345,7 @@ impl FactoryRegistry {
             }
         }
         for key in options.memory_bytes.keys() {
-            if set.find_matching(&parse_option("memory", key)?).is_empty() {
+            if set.find_matching(&parse_memory_key(key)?).is_empty() {
                 let names: Vec<_> = set
                     .iter()
                     .map(|(_, device)| device.attributes().name.as_str())
@@ -354,10 +359,10 @@ impl FactoryRegistry {
         Ok(set)
     }
 
-    /// Opens the CPU devices alone (TensorFlow `AddCpuDevices`).
+    /// Opens the CPU devices only (TensorFlow `AddCpuDevices`).
     ///
     /// # Errors
-    /// [`DeviceError::NotFound`] without a CPU factory, or if it makes no device; the factory's
+    /// [`DeviceError::NotFound`] without a CPU factory, or if it creates no device; the factory's
     /// error.
     #[doc(alias = "AddCpuDevices")]
     pub fn create_cpu_devices(
@@ -369,7 +374,7 @@ impl FactoryRegistry {
         Ok(cpus)
     }
 
-    /// A set of devices at hand, with this registry's type priorities.
+    /// Creates a set of existing devices, with this registry's type priorities.
     pub fn device_set(&self, devices: impl IntoIterator<Item = Arc<dyn Device>>) -> DeviceSet {
         DeviceSet::new(devices).with_type_priorities(
             self.in_order()
@@ -377,11 +382,11 @@ impl FactoryRegistry {
         )
     }
 
-    /// One device of a type, whatever `device_count` says (TensorFlow `NewDevice`); `None` without
-    /// a factory.
+    /// Opens one device of a type, regardless of `device_count` (TensorFlow `NewDevice`); `None`
+    /// without a factory.
     ///
     /// # Errors
-    /// The factory's; a placeholder's says what is missing.
+    /// The factory's; a placeholder's error says what is missing.
     #[doc(alias = "NewDevice")]
     pub fn new_device(
         &self,
@@ -398,7 +403,7 @@ impl FactoryRegistry {
         Ok(devices.into_iter().next())
     }
 
-    /// The kernels of all enabled types.
+    /// Returns the kernels of all enabled types.
     pub fn kernels(&self) -> KernelRegistry {
         let mut kernels = KernelRegistry::empty();
         for (_, registered) in self.in_order() {
@@ -450,7 +455,7 @@ impl FactoryRegistry {
         }
     }
 
-    /// The CPU devices, and the priority of the factory that made them.
+    /// Creates the CPU devices; returns them with the priority of their factory.
     fn make_cpus(
         &self,
         options: &DeviceOptions,
@@ -471,8 +476,8 @@ impl FactoryRegistry {
         Ok((priority, devices))
     }
 
-    /// The factory that steps in for a CPU factory where devices of another type will be there that
-    /// bring pinned memory.
+    /// Returns the factory that replaces a CPU factory if devices of another type will be created
+    /// that provide pinned memory.
     fn gpu_compatible(
         &self,
         cpu: &Registered,
@@ -532,7 +537,7 @@ impl FactoryRegistry {
     }
 }
 
-/// The types that device filters let through; all where no filter names one.
+/// The types that device filters select; all if no filter names a type.
 struct WantedTypes(BTreeSet<Arc<str>>);
 
 impl WantedTypes {
@@ -549,7 +554,7 @@ impl WantedTypes {
     }
 }
 
-/// What a factory lists; nothing where its driver is absent.
+/// Returns the devices that a factory lists; none if its driver is absent.
 fn present(registered: &Registered) -> Result<Vec<PhysicalDevice>, DeviceError> {
     match registered.factory.list_physical() {
         Err(DeviceError::Absent { .. }) => Ok(Vec::new()),

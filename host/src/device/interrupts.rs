@@ -1,4 +1,4 @@
-//! Whether a run goes on: what loops inside its kernels ask.
+//! The conditions that end a run early, which loops inside kernels check.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
@@ -6,19 +6,20 @@ use std::time::Instant;
 
 use super::cancel::CancelToken;
 
-/// What ends a run before its operations do.
+/// Why a run ends before its operations have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interrupt {
-    /// The caller's token.
+    /// The caller has cancelled it.
     Cancelled,
-    /// That of its session.
+    /// The session is closed.
     Closed,
-    /// Its time.
+    /// The time limit is exceeded.
     TimedOut,
 }
 
-/// What may end a run early. Once a loop inside a kernel has been told so, the run is over,
-/// whatever the kernel makes of it: a loop that ends early need not say that its result is none.
+/// The conditions that end a run early. Once a loop inside a kernel has noticed one of them, the
+/// run is over, whatever the kernel returns: a loop that ends early need not report that its result
+/// is incomplete.
 #[derive(Debug)]
 pub struct Interrupts {
     closed: CancelToken,
@@ -41,17 +42,17 @@ impl Interrupts {
         }
     }
 
-    /// When the run's time ends.
+    /// Returns the deadline of the run.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// The tokens that end the run.
+    /// Returns the tokens that end the run.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = &CancelToken> {
         self.cancel.iter().chain([&self.closed])
     }
 
-    /// What a token says; the clock is not looked at.
+    /// Returns the interrupt of a cancelled token, if there is one; does not read the clock.
     #[inline]
     pub(crate) fn of_tokens(&self) -> Option<Interrupt> {
         let is_set = |token: &CancelToken| token.is_cancelled();
@@ -61,7 +62,7 @@ impl Interrupts {
         is_set(&self.closed).then_some(Interrupt::Closed)
     }
 
-    /// What a token or the clock says.
+    /// Returns the interrupt of a cancelled token or of the deadline, if there is one.
     #[inline]
     pub(crate) fn due(&self) -> Option<Interrupt> {
         let is_late = |deadline: Instant| Instant::now() >= deadline;
@@ -72,8 +73,8 @@ impl Interrupts {
         })
     }
 
-    /// Whether a loop of a kernel should end, as nobody wants its result any more. It costs up to
-    /// 50 ns, so a loop asks every some ms.
+    /// Returns whether a loop inside a kernel should end, because its result is no longer needed.
+    /// It costs up to 50 ns, so check every few ms.
     pub fn are_due(&self) -> bool {
         let are_due = self.is_noticed() || self.due().is_some();
         if are_due {
@@ -82,7 +83,7 @@ impl Interrupts {
         are_due
     }
 
-    /// Whether a loop has been told to end.
+    /// Returns whether a loop has noticed that it should end.
     #[inline]
     pub(crate) fn is_noticed(&self) -> bool {
         self.is_noticed.load(Ordering::Relaxed)

@@ -15,27 +15,28 @@ use super::traits::{AllocatorAttributes, KernelDevice};
 use crate::graph::AttrSet;
 use crate::tensor::{Allocator, Buffer, DType, Element, RANK_MAX, Shape, Tensor, TensorError};
 
-/// What a kernel finds in its outputs while debugging: NaN in some types, far from 0 in all.
+/// The initial bytes of outputs in debug builds: NaN in some types, far from 0 in all.
 const UNWRITTEN: u8 = 0xff;
 
-/// One op on one device type, made once per node and called once per execution, from any thread.
+/// An op on one device type. A kernel is created once per node, and called once per execution, from
+/// any thread.
 pub trait Kernel: Send + Sync {
-    /// Reads `context.input(i)`, sets every output.
+    /// Reads `context.input(i)` and sets every output.
     ///
     /// # Errors
     /// [`KernelError`]; the executor adds node, op, device and shapes.
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError>;
 
-    /// The input that output 0 is, under perhaps another shape ([`KernelContext::forward_input`]):
-    /// plans then give both one place.
+    /// Returns the input that output 0 forwards, possibly with another shape
+    /// ([`KernelContext::forward_input`]). Plans then give both the same place.
     fn forwarded_input(&self) -> Option<usize> {
         None
     }
 
-    /// Input `index`, which is `constant` in all runs of a plan, in the form that [`Self::compute`]
-    /// reads fastest: a tensor on the same device, of any type and shape. Asked once, when the
-    /// plan is prepared; comes back as [`KernelContext::prepacked_input`]. `None`: it is read
-    /// as it is.
+    /// Returns input `index`, which is `constant` in all runs of a plan, in the form that
+    /// [`Self::compute`] reads fastest: a tensor on the same device, of any type and shape. Called
+    /// once, when the plan is prepared; [`KernelContext::prepacked_input`] returns the result. With
+    /// `None` the input is read as it is.
     ///
     /// # Errors
     /// [`KernelError`], if there is not enough memory.
@@ -49,46 +50,46 @@ pub trait Kernel: Send + Sync {
         Ok(None)
     }
 
-    /// The kernel as one that ends later, if it is one: then it is started with
+    /// Returns the kernel as an asynchronous one, if it is one. It is then started with
     /// [`KernelDevice::compute_async`], and [`Self::compute`] is not called.
     fn as_async(&self) -> Option<&dyn AsyncKernel> {
         None
     }
 }
 
-/// What a kernel is made from.
+/// What a kernel is created from.
 #[derive(Debug)]
 pub struct KernelConstruction<'a> {
     /// Name of the node.
     pub node: &'a str,
     /// Its op.
     pub op: &'a str,
-    /// Its attributes, defaults of the op filled in.
+    /// Its attributes, complete with the op's defaults.
     pub attrs: &'a AttrSet,
     /// Element types of the data inputs.
     pub input_dtypes: &'a [DType],
     /// Element types of the outputs.
     pub output_dtypes: &'a [DType],
-    /// The device that will run it.
+    /// The device that will execute it.
     pub device: &'a dyn KernelDevice,
 }
 
-/// Where an output of an execution goes.
+/// The slot of an output of an execution.
 #[derive(Debug, Default)]
 pub(crate) struct OutputSlot {
     /// A tensor whose place was planned before the run. It is the output if the kernel fills it,
-    /// and is there again for the next run in any case.
+    /// and it stays for the next run in any case.
     pub(crate) planned: Option<Tensor>,
-    /// Whether what was planned is the place of an input: only [`KernelContext::forward_input`]
+    /// Whether the planned place is that of an input. Then only [`KernelContext::forward_input`]
     /// may take it.
     pub(crate) is_forwarded: bool,
-    /// A tensor that the kernel brought, or had to get elsewhere: it has another type or shape
-    /// than planned.
+    /// A tensor that the kernel set, or that had to be allocated because its type or shape differs
+    /// from the planned one.
     pub(crate) own: Option<Box<Tensor>>,
     pub(crate) state: OutputState,
 }
 
-/// Which tensor an output is.
+/// Which tensor of a slot is the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum OutputState {
     #[default]
@@ -98,7 +99,7 @@ pub(crate) enum OutputState {
 }
 
 impl OutputSlot {
-    /// The output, once it is set.
+    /// Returns the output, if it is set.
     #[inline]
     pub(crate) fn tensor(&self) -> Option<&Tensor> {
         match self.state {
@@ -114,13 +115,13 @@ impl OutputSlot {
         self.state = OutputState::Own;
     }
 
-    /// Forgets the output. What was planned stays planned.
+    /// Drops the output. The planned tensor stays.
     pub(crate) fn clear(&mut self) {
         self.own = None;
         self.state = OutputState::Unset;
     }
 
-    /// The planned tensor, made the output, if it is of this type and shape.
+    /// Makes the planned tensor the output and returns it, if it has this type and shape.
     #[inline]
     fn planned_as(&mut self, dtype: DType, shape: &Shape) -> Option<&mut Tensor> {
         let planned = self.planned.as_mut()?;
@@ -142,7 +143,7 @@ enum Inputs<'a> {
     Owned(Vec<Tensor>),
 }
 
-/// Where it puts what it makes.
+/// The outputs of an execution.
 enum Outputs<'a> {
     Borrowed(&'a mut [OutputSlot]),
     Owned(Vec<OutputSlot>),
@@ -162,7 +163,7 @@ impl Outputs<'_> {
 pub struct KernelContext<'a> {
     device: &'a dyn KernelDevice,
     inputs: Inputs<'a>,
-    /// Per input its prepacked form; may be shorter than the inputs are many.
+    /// Per input its prepacked form; may have fewer entries than there are inputs.
     prepacked: &'a [Option<Tensor>],
     outputs: RefCell<Outputs<'a>>,
     outputs_on_host: &'a [bool],
@@ -170,50 +171,50 @@ pub struct KernelContext<'a> {
     setting: Setting<'a>,
 }
 
-/// Where an execution happens.
+/// The environment of an execution.
 enum Setting<'a> {
     /// Outside of runs, for the node of this name.
     Alone(&'a str),
     Run(&'a dyn Surroundings),
 }
 
-/// What an execution finds around it besides tensors; asked when a kernel wants it.
+/// What an execution can use besides tensors; called only when a kernel needs it.
 pub(crate) trait Surroundings {
-    /// Name of the node.
+    /// Returns the name of the node.
     fn node(&self) -> &str;
 
-    /// The run, as far as this device is concerned.
+    /// Returns what the run has on this device.
     fn step(&self) -> Option<&DeviceStep>;
 
-    /// The node's context, where it has one of its own.
+    /// Returns the node's context, if it has one of its own.
     fn context(&self) -> Option<&Arc<dyn DeviceContext>>;
 
-    /// What may end the run before the execution ends.
+    /// Returns what may end the run before the execution ends.
     fn interrupts(&self) -> Option<&Interrupts> {
         None
     }
 
-    /// Takes tensors that come into being in the execution, where the device wants to know them.
+    /// Returns where to record tensors that the execution allocates, if the device needs them.
     fn temporaries(&self) -> Option<&RefCell<Vec<Tensor>>> {
         None
     }
 }
 
-/// Who may help inside a kernel.
+/// Which threads may help inside a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Help {
-    /// Nobody: other kernels keep the machine's cores busy.
+    /// None: other kernels keep the machine's cores busy.
     None,
-    /// The threads of the pool, which are woken where it pays.
+    /// The threads of the pool, which are woken if that pays.
     #[default]
     Pool,
-    /// The same, and for less work, the spinning ones among them.
+    /// The same, and spinning workers also for less work.
     Spinning,
 }
 
 impl<'a> KernelContext<'a> {
-    /// An execution of node `node` on `device`. `outputs_on_host[i]` = output `i` is a host-memory
-    /// argument.
+    /// Creates an execution of node `node` on `device`. `outputs_on_host[i]`: whether output `i` is
+    /// a host-memory argument.
     pub fn new(
         device: &'a dyn KernelDevice,
         node: &'a str,
@@ -232,15 +233,15 @@ impl<'a> KernelContext<'a> {
         }
     }
 
-    /// With what [`Kernel::prepack_input`] has made of the inputs, in their order.
+    /// Adds the results of [`Kernel::prepack_input`], in the order of the inputs.
     #[must_use]
     pub fn with_prepacked_inputs(mut self, prepacked: &'a [Option<Tensor>]) -> Self {
         self.prepacked = prepacked;
         self
     }
 
-    /// The same on tensors that stand elsewhere, with outputs whose places may be planned. As many
-    /// slots as flags.
+    /// Creates an execution on borrowed tensors, with outputs whose places may be planned. There
+    /// are as many slots as flags.
     #[inline]
     pub(crate) fn on_slots(
         device: &'a dyn KernelDevice,
@@ -262,7 +263,7 @@ impl<'a> KernelContext<'a> {
         }
     }
 
-    /// The same on tensors that stand together.
+    /// Creates an execution on a slice of tensors.
     pub(crate) fn on_tensors(
         device: &'a dyn KernelDevice,
         inputs: &'a [Tensor],
@@ -281,24 +282,24 @@ impl<'a> KernelContext<'a> {
         }
     }
 
-    /// Whether loops inside the kernel may ask [`KernelDevice::intra_op_pool`] for help: not where
-    /// other kernels keep the machine's cores busy.
+    /// Returns whether loops inside the kernel may ask [`KernelDevice::intra_op_pool`] for help:
+    /// not if other kernels keep the machine's cores busy.
     pub fn may_use_pool(&self) -> bool {
         self.help != Help::None
     }
 
-    /// Whether threads of the pool may look for loops, so that shorter ones are worth sharing
+    /// Returns whether workers of the pool may be spinning, so that shorter loops are worth sharing
     /// ([`IntraOpPool::for_each_spinning`](super::IntraOpPool::for_each_spinning)).
     pub fn has_spinning_workers(&self) -> bool {
         self.help == Help::Spinning
     }
 
-    /// The device that runs it.
+    /// Returns the device that executes the node.
     pub fn device(&self) -> &'a dyn KernelDevice {
         self.device
     }
 
-    /// Name of the node.
+    /// Returns the name of the node.
     pub fn node(&self) -> &'a str {
         match self.setting {
             Setting::Alone(node) => node,
@@ -317,13 +318,14 @@ impl<'a> KernelContext<'a> {
         self.surroundings().and_then(|around| around.step())
     }
 
-    /// How the device's memory is reached: the node's own context, or the device's default.
+    /// Returns the context by which the device's memory is accessed: the node's own context, or the
+    /// device's default.
     pub fn device_context(&self) -> &'a Arc<dyn DeviceContext> {
         let own = self.surroundings().and_then(|around| around.context());
         own.unwrap_or_else(|| self.device.default_context())
     }
 
-    /// Variables, tables and queues of the device.
+    /// Returns the variables, tables and queues of the device.
     ///
     /// # Errors
     /// [`DeviceError::InvalidArgument`] for a device of another process.
@@ -331,29 +333,29 @@ impl<'a> KernelContext<'a> {
         self.device.resource_manager()
     }
 
-    /// What may end the run before this execution ends, for long loops to ask; `None` outside of
-    /// runs.
+    /// Returns what may end the run before this execution ends, which long loops check; `None`
+    /// outside of runs.
     pub fn interrupts(&self) -> Option<&'a Interrupts> {
         self.surroundings().and_then(|around| around.interrupts())
     }
 
-    /// The run that this execution is part of; `None` outside of runs.
+    /// Returns the number of the run that this execution is part of; `None` outside of runs.
     pub fn step_number(&self) -> Option<StepNumber> {
         self.step().map(DeviceStep::number)
     }
 
-    /// The container of [`Self::resource_manager`] whose resources are dropped when the run ends
-    /// (TensorFlow `ScopedStepContainer`).
+    /// Returns the container of [`Self::resource_manager`] whose resources are dropped when the run
+    /// ends (TensorFlow `ScopedStepContainer`).
     ///
     /// # Errors
     /// [`KernelError::InvalidArgument`] outside of runs.
     pub fn step_container(&self) -> Result<&'a str, KernelError> {
         let step = self.step();
         step.map(DeviceStep::container)
-            .ok_or_else(|| KernelError::invalid("resources of a run are made in runs only"))
+            .ok_or_else(|| KernelError::invalid("resources of a run can only be created in a run"))
     }
 
-    /// Number of data inputs.
+    /// Returns the number of data inputs.
     pub fn n_inputs(&self) -> usize {
         match &self.inputs {
             Inputs::Borrowed(inputs) => inputs.len(),
@@ -362,11 +364,11 @@ impl<'a> KernelContext<'a> {
         }
     }
 
-    /// Data input `index`. A kernel that keeps it beyond the execution clones it, which may be a
-    /// copy.
+    /// Returns data input `index`. A kernel that keeps it beyond the execution must clone it, which
+    /// may copy it.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if the node has fewer.
+    /// [`KernelError::InvalidArgument`] if the node has fewer inputs.
     #[inline]
     pub fn input(&self, index: usize) -> Result<&Tensor, KernelError> {
         let input = match &self.inputs {
@@ -376,20 +378,20 @@ impl<'a> KernelContext<'a> {
         };
         input.ok_or_else(|| {
             KernelError::invalid(format!(
-                "input {index} is missing, the node has {}",
+                "input {index} does not exist: the node has {}",
                 self.n_inputs()
             ))
         })
     }
 
-    /// What [`Kernel::prepack_input`] made of data input `index`; `None` where the input is not the
-    /// same in all runs.
+    /// Returns the result of [`Kernel::prepack_input`] for data input `index`; `None` if the input
+    /// is not the same in all runs.
     #[inline]
     pub fn prepacked_input(&self, index: usize) -> Option<&Tensor> {
         self.prepacked.get(index)?.as_ref()
     }
 
-    /// All data inputs, in slot order.
+    /// Returns all data inputs, in slot order.
     #[inline]
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = &Tensor> {
         (0..self.n_inputs()).map(|index| match &self.inputs {
@@ -399,10 +401,10 @@ impl<'a> KernelContext<'a> {
         })
     }
 
-    /// Exchanges a data input (a device that moves tensors before the kernel sees them).
+    /// Replaces a data input, for devices that move tensors before they call the kernel.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if the node has fewer.
+    /// [`KernelError::InvalidArgument`] if the node has fewer inputs.
     pub fn replace_input(&mut self, index: usize, tensor: Tensor) -> Result<(), KernelError> {
         self.input(index)?;
         self.record(&tensor);
@@ -421,17 +423,17 @@ impl<'a> KernelContext<'a> {
         Ok(())
     }
 
-    /// Number of outputs.
+    /// Returns the number of outputs.
     pub fn n_outputs(&self) -> usize {
         self.outputs_on_host.len()
     }
 
-    /// Makes output `index`, of this shape and of `T`'s type, and has it filled by `fill`, which
-    /// finds whatever was there before and writes every element. For kernels whose device's
-    /// memory the host can write.
+    /// Creates output `index`, of this shape and of `T`'s type, and calls `fill` with its elements.
+    /// `fill` must write every element; they have arbitrary values before. For kernels whose device
+    /// has memory that the host can write.
     ///
     /// # Errors
-    /// Those of `fill`; [`KernelError`] if there is not enough memory, and if the node has fewer
+    /// Those of `fill`; [`KernelError`] if there is not enough memory, or if the node has fewer
     /// outputs.
     ///
     /// # Panics
@@ -448,7 +450,7 @@ impl<'a> KernelContext<'a> {
         })
     }
 
-    /// The same for any type of elements of fixed size, as bytes; booleans are 0 or 1.
+    /// Does the same for any type with elements of fixed size, as bytes; booleans are 0 or 1.
     ///
     /// # Errors
     /// As [`Self::fill_output`].
@@ -486,12 +488,12 @@ impl<'a> KernelContext<'a> {
         Ok(())
     }
 
-    /// Changes output `index`, which is set already, in its place; `update` gets its shape and
+    /// Changes output `index`, which is already set, in place; `update` gets its shape and
     /// elements.
     ///
     /// # Errors
-    /// Those of `update`; [`KernelError`] if the output is not set, or of another type, or not this
-    /// kernel's alone, or not where the host can write.
+    /// Those of `update`; [`KernelError`] if the output is not set, has another type, is shared, or
+    /// is not in memory that the host can write.
     ///
     /// # Panics
     /// If `update` sets an output itself.
@@ -516,11 +518,11 @@ impl<'a> KernelContext<'a> {
         update(&shape, elements)
     }
 
-    /// Hands on input `input` as output `output`, under another shape with as many elements. The
-    /// bytes are shared where they can be.
+    /// Sets output `output` to input `input`, with another shape of as many elements. The bytes are
+    /// shared if possible.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] for another number of elements, and if the node has no such
+    /// [`KernelError::InvalidArgument`] if the number of elements differs, or the node has no such
     /// input or output.
     pub fn forward_input(
         &self,
@@ -561,9 +563,8 @@ impl<'a> KernelContext<'a> {
         Ok(())
     }
 
-    /// A tensor of zeroes for output `index`, in the memory where that output belongs; hand it over
-    /// with [`Self::set_output`]. [`Self::fill_output`] is faster: it knows where the output
-    /// should stand.
+    /// Allocates a tensor of zeros for output `index`, in the memory of that output; pass it to
+    /// [`Self::set_output`]. [`Self::fill_output`] is faster, because it uses the planned place.
     ///
     /// # Errors
     /// If there is not enough memory.
@@ -588,8 +589,8 @@ impl<'a> KernelContext<'a> {
         Ok(tensor)
     }
 
-    /// Scratch memory of the device, zeroed, for this run: what kernels of the run have done with
-    /// is used again.
+    /// Allocates a zeroed temporary tensor of the device for this run. Memory that kernels of the
+    /// run have released is used again.
     ///
     /// # Errors
     /// If there is not enough memory.
@@ -614,7 +615,7 @@ impl<'a> KernelContext<'a> {
         }
     }
 
-    /// Hands over output `index`.
+    /// Sets output `index`.
     ///
     /// # Errors
     /// [`KernelError::InvalidArgument`] if the node has fewer outputs.
@@ -628,15 +629,15 @@ impl<'a> KernelContext<'a> {
         Ok(())
     }
 
-    /// Output `index` as far as it is set: what a device looks at when a kernel has ended.
+    /// Returns output `index`, if it is set. Devices call this when a kernel has ended.
     pub fn output(&mut self, index: usize) -> Option<&Tensor> {
         self.outputs.get_mut().slots().get(index)?.tensor()
     }
 
-    /// The outputs, once the kernel has ended.
+    /// Returns the outputs of an execution that has ended.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] if the kernel left one unset.
+    /// [`KernelError::InvalidArgument`] if the kernel has not set all of them.
     pub fn into_outputs(self) -> Result<Vec<Tensor>, KernelError> {
         let mut outputs = self.outputs.into_inner();
         let slots = outputs.slots().iter_mut().enumerate();
@@ -652,14 +653,14 @@ impl<'a> KernelContext<'a> {
     }
 }
 
-/// Holds that a tensor has no more dimensions than it may.
+/// Checks that a tensor does not have more dimensions than are supported.
 #[inline]
 fn check_rank(shape: &Shape) -> Result<(), KernelError> {
     if shape.rank() <= RANK_MAX {
         return Ok(());
     }
     Err(KernelError::invalid(format!(
-        "the output would have {} dimensions, the most is {RANK_MAX}",
+        "the output would have {} dimensions; at most {RANK_MAX} are supported",
         shape.rank()
     )))
 }
@@ -669,7 +670,7 @@ fn no_such_output(index: usize, n_outputs: usize) -> KernelError {
     KernelError::invalid(format!("output {index} set, the node has {n_outputs}"))
 }
 
-/// The error for an output that a kernel did not set.
+/// Returns the error for an output that a kernel has not set.
 #[cold]
 pub(crate) fn unset_output(index: usize) -> KernelError {
     KernelError::invalid(format!("the kernel did not set output {index}"))

@@ -1,4 +1,4 @@
-//! From a node to the kernel that executes it on a device: check, look-up, construction.
+//! Creates the kernel that executes a node on a device: check, lookup, construction.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -20,17 +20,17 @@ use crate::ops::OpRegistry;
 use crate::tensor::DType;
 use crate::tensor::Literal;
 
-/// Why a node gets no kernel. Callers add node and device.
+/// Why no kernel can be created for a node. Callers add node and device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelCreationError {
     /// The node contradicts the definition of its op.
     #[error(transparent)]
     NodeDef(#[from] NodeDefError),
-    /// The registry cannot say which kernel to take, or the kernel names what the op does not have.
+    /// No kernel can be selected, or the kernel has arguments that the op does not have.
     #[error(transparent)]
     Lookup(#[from] KernelLookupError),
-    /// No kernel of the device type takes the node.
+    /// No kernel of the device type accepts the node.
     #[error(
         "no kernel for op `{op}` is registered for device type {device_type}{}{}",
         mismatch_text(.mismatch.as_deref()),
@@ -41,18 +41,18 @@ pub enum KernelCreationError {
         op: String,
         /// The device type.
         device_type: String,
-        /// The node's attributes that kernels of the type look at, if there are kernels that do
-        /// not take them.
+        /// The node's attributes that kernels of the type constrain, if there are kernels that do
+        /// not accept them.
         mismatch: Option<String>,
         /// The op's registrations ([`KernelRegistry::listing`]); `None` for symbolic types.
         registered: Option<String>,
     },
-    /// The registration is good for placing only.
+    /// The registration is for placement only.
     #[error(
         "the kernel is registered for placement only; register it with a factory to execute it"
     )]
     PlacementOnly,
-    /// The kernel's factory refused the node.
+    /// The kernel's factory rejected the node.
     #[error("cannot be prepared: {0}")]
     Kernel(KernelError),
 }
@@ -73,12 +73,12 @@ fn registered_text(registered: Option<&str>) -> String {
     registered.map_or_else(String::new, |listing| format!("; registered:{listing}"))
 }
 
-/// Makes the kernel of a node on a device, in TensorFlow's order: the node is held to the
+/// Creates the kernel of a node on a device, in TensorFlow's order: the node is checked against the
 /// definition of its op in `ops` (if it has one, and the graph has not been checked before), then a
-/// kernel is looked up, then made.
+/// kernel is selected, then created.
 ///
 /// # Errors
-/// [`KernelCreationError`]; a factory that panics is one that refuses.
+/// [`KernelCreationError`]; a factory that panics rejects the node.
 ///
 /// # Panics
 /// If the graph has no such node.
@@ -107,8 +107,8 @@ pub fn create_kernel(
     construct_kernel(registry, ops, &construction)
 }
 
-/// The same for what needs no check, and need not be a node of a graph: several nodes that one
-/// kernel computes.
+/// Does the same without the check, for kernels that need not be of one node of a graph: several
+/// nodes may be fused.
 pub(crate) fn construct_kernel(
     registry: &KernelRegistry,
     ops: Option<&OpRegistry>,
@@ -141,11 +141,11 @@ pub(crate) fn construct_kernel(
     Ok(made?)
 }
 
-/// Holds a constant to the definition of its op and to its own output, where nobody has before.
-/// Constants need no kernel.
+/// Checks a constant against the definition of its op and its own output, unless it was checked
+/// before. Constants need no kernel.
 ///
 /// # Errors
-/// [`KernelCreationError::NodeDef`], and [`KernelCreationError::Kernel`] if the value is of another
+/// [`KernelCreationError::NodeDef`], and [`KernelCreationError::Kernel`] if the value has another
 /// type than the output.
 pub(crate) fn check_constant(
     ops: Option<&OpRegistry>,
@@ -166,7 +166,7 @@ pub(crate) fn check_constant(
     Ok(())
 }
 
-/// The node's attributes, complete, if this is the first check of the node.
+/// Returns the node's complete attributes, if this is the first check of the node.
 pub(crate) fn check_node(
     ops: Option<&OpRegistry>,
     graph: &Graph,
@@ -179,14 +179,14 @@ pub(crate) fn check_node(
     op.map(|op| op.check_node(graph, node)).transpose()
 }
 
-/// Whether an op has an input or output argument of this name.
+/// Returns whether an op has an input or output argument of this name.
 fn has_argument(op: &OpDef, name: &str) -> bool {
     let mut args = op.inputs().iter().chain(op.outputs());
     args.any(|arg| *arg.name == *name)
 }
 
-/// The attributes of a node that some kernel of its op constrains: `T=DT_FLOAT, Tidx=[DT_INT32,
-/// DT_INT64]`.
+/// Returns the attributes of a node that some kernel of its op constrains: `T=DT_FLOAT,
+/// Tidx=[DT_INT32, DT_INT64]`.
 fn constrained(registry: &KernelRegistry, op: &str, attrs: &AttrSet) -> String {
     let of_def = registry.of_op(op).iter().flat_map(|def| &def.constraints);
     let mut names: Vec<&str> = of_def.map(|(attr, _)| attr.as_str()).collect();
@@ -213,7 +213,7 @@ fn type_text(value: &AttrValue) -> String {
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     panic
         .downcast_ref::<&str>()

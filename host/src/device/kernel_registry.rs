@@ -1,4 +1,4 @@
-//! Which ops run on which device types.
+//! The registry of kernels: which ops run on which device types.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,35 +10,35 @@ use super::kernel::{Kernel, KernelConstruction};
 use crate::graph::{AttrSet, AttrValue};
 use crate::tensor::DType;
 
-/// Registrations for this stand for all device types that have none that matches.
+/// Registrations for this type apply to all device types without a matching registration.
 const DEFAULT_TYPE: &str = "DEFAULT";
 
-/// Makes the kernel of one node.
+/// Creates the kernel of one node.
 pub type KernelFactory =
     Arc<dyn Fn(&KernelConstruction<'_>) -> Result<Box<dyn Kernel>, KernelError> + Send + Sync>;
 
-/// One registration (TensorFlow `KernelDef`).
+/// A registration (TensorFlow `KernelDef`).
 #[derive(Clone)]
 pub struct KernelDef {
     /// Op.
     pub op: String,
-    /// Device type; `DEFAULT` = any type that has no registration of its own.
+    /// Device type; `DEFAULT` means any type that has no registration of its own.
     pub device_type: String,
-    /// Only nodes whose attribute `_kernel` says the same see it; empty = nodes without one, or
-    /// whose `_kernel` is no string.
+    /// Only nodes whose attribute `_kernel` is this label use it. Empty means nodes without that
+    /// attribute, or whose `_kernel` is not a string.
     pub label: String,
     /// Larger wins.
     pub priority: i32,
-    /// Per attribute of kind `type` or `list(type)` the element types that it takes, at least one.
-    /// All of a list must be among them; references never are.
+    /// Per attribute of kind `type` or `list(type)`, the element types that it accepts, at least
+    /// one. All types of a list must be among them; references never are.
     pub constraints: Vec<(String, Vec<DType>)>,
-    /// Arguments (inputs or outputs, by the op's name for them) that are in host memory.
+    /// Arguments (inputs or outputs, by their names in the op) that are in host memory.
     pub host_memory_args: Vec<String>,
-    /// Makes the kernel; `None` = placement only (another process executes).
+    /// Creates the kernel; `None` means placement only (another process executes).
     pub factory: Option<KernelFactory>,
 }
 
-/// Why the registry cannot say which kernel a node takes. Callers add the node's name.
+/// Why no kernel can be selected for a node. Callers add the node's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelLookupError {
@@ -58,8 +58,8 @@ pub enum KernelLookupError {
         /// The other one.
         second: String,
     },
-    /// The type has no registration that matches, and two for `DEFAULT` do. Priorities do not count
-    /// there.
+    /// The type has no matching registration, and two registrations for `DEFAULT` match. Priorities
+    /// do not apply there.
     #[error(
         "multiple DEFAULT kernels match op `{op}`, which has none for device type {device_type}: {first} and {second}; constrain one, or register it for the type"
     )]
@@ -73,7 +73,7 @@ pub enum KernelLookupError {
         /// The other one.
         second: String,
     },
-    /// A registration constrains an attribute that the node lacks, or that is no type.
+    /// A registration constrains an attribute that the node lacks, or that is not a type.
     #[error(
         "op `{op}`: kernel for {device_type} constrains attribute `{attr}`, which the node {problem}; only attributes of kind type or list(type) can be constrained"
     )]
@@ -87,7 +87,7 @@ pub enum KernelLookupError {
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// A registration constrains an attribute to no type at all.
+    /// A registration constrains an attribute to no type.
     #[error(
         "op `{op}`: kernel for {device_type} constrains attribute `{attr}` without listing a type; list those that it takes, or leave the constraint out"
     )]
@@ -99,7 +99,7 @@ pub enum KernelLookupError {
         /// The attribute.
         attr: String,
     },
-    /// A registration keeps an argument in host memory that the op does not have.
+    /// A registration has a host-memory argument that the op does not have.
     #[error(
         "op `{op}`: kernel for {device_type} keeps argument `{arg}` in host memory, but the op has neither an input nor an output of this name"
     )]
@@ -113,29 +113,29 @@ pub enum KernelLookupError {
     },
 }
 
-/// What [`KernelRegistry::look_up`] found.
+/// The result of [`KernelRegistry::look_up`].
 #[derive(Debug, Clone, Default)]
 pub struct KernelMatch {
-    /// The kernel that the node takes.
+    /// The kernel of the node.
     pub kernel: Option<Arc<KernelDef>>,
-    /// Whether a registration of the type (or of `DEFAULT`, where that was asked) does not take
+    /// Whether a registration of the type (or of `DEFAULT`, if those were searched) does not accept
     /// the node's attributes.
     pub has_mismatch: bool,
 }
 
-/// All registrations. A value, not process-wide state.
+/// All registrations. A value rather than process-wide state.
 #[derive(Debug, Clone, Default)]
 pub struct KernelRegistry {
-    /// All that a look-up finds, copies included.
+    /// All registrations that can be found, including copies.
     by_op: HashMap<Box<str>, Vec<Arc<KernelDef>>>,
-    /// What was registered, in that order.
+    /// The registrations without copies, in order.
     originals: Vec<Arc<KernelDef>>,
-    /// From which device type to which registrations are copied.
+    /// Pairs of device types: registrations of the first are copied to the second.
     mirrors: Vec<(String, String)>,
 }
 
 impl KernelDef {
-    /// An unlabelled, unconstrained kernel of priority 0 without host-memory arguments.
+    /// Returns an unlabelled, unconstrained kernel of priority 0 without host-memory arguments.
     pub fn new(op: impl Into<String>, device_type: impl Into<String>) -> Self {
         Self {
             op: op.into(),
@@ -148,35 +148,35 @@ impl KernelDef {
         }
     }
 
-    /// The same, taking only these element types for type attribute `attr`.
+    /// Accepts only these element types for type attribute `attr`.
     #[must_use]
     pub fn with_types(mut self, attr: impl Into<String>, dtypes: &[DType]) -> Self {
         self.constraints.push((attr.into(), dtypes.to_vec()));
         self
     }
 
-    /// The same, with argument `arg` in host memory.
+    /// Keeps argument `arg` in host memory.
     #[must_use]
     pub fn with_host_memory(mut self, arg: impl Into<String>) -> Self {
         self.host_memory_args.push(arg.into());
         self
     }
 
-    /// The same, with this priority.
+    /// Sets the priority.
     #[must_use]
     pub fn with_priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
     }
 
-    /// The same, seen only by nodes whose attribute `_kernel` is `label`.
+    /// Restricts it to nodes whose attribute `_kernel` is `label`.
     #[must_use]
     pub fn with_label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
     }
 
-    /// The same, with a kernel to execute.
+    /// Sets the factory of the kernel.
     #[must_use]
     pub fn with_factory<F>(mut self, factory: F) -> Self
     where
@@ -189,7 +189,7 @@ impl KernelDef {
         self
     }
 
-    /// Whether a node with these attributes may use it.
+    /// Returns whether a node with these attributes may use it.
     fn matches(&self, attrs: &AttrSet) -> Result<bool, KernelLookupError> {
         let problem = |attr: &str, problem| {
             Err(KernelLookupError::BadConstraint {
@@ -228,10 +228,10 @@ impl KernelDef {
         Ok(true)
     }
 
-    /// That every host-memory argument is one of the op's, which `has_argument` knows.
+    /// Checks that the op has all host-memory arguments, which `has_argument` decides.
     ///
     /// # Errors
-    /// [`KernelLookupError::UnknownHostMemoryArg`] with the first that is not.
+    /// [`KernelLookupError::UnknownHostMemoryArg`] with the first that it lacks.
     pub fn check_host_memory_args(
         &self,
         has_argument: impl Fn(&str) -> bool,
@@ -254,7 +254,8 @@ impl fmt::Debug for KernelDef {
 }
 
 impl fmt::Display for KernelDef {
-    /// `device='CPU'; label='L'; T in [DT_FLOAT, DT_DOUBLE]`, as TensorFlow lists registrations.
+    /// Writes `device='CPU'; label='L'; T in [DT_FLOAT, DT_DOUBLE]`, as TensorFlow lists
+    /// registrations.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "device='{}'", self.device_type)?;
         if !self.label.is_empty() {
@@ -268,24 +269,25 @@ impl fmt::Display for KernelDef {
     }
 }
 
-/// `DT_FLOAT`, as attributes spell the type.
+/// Returns `DT_FLOAT`, as attributes write the type.
 fn enum_name(dtype: DType) -> String {
     format!("DT_{}", dtype.name().to_uppercase())
 }
 
 impl KernelRegistry {
-    /// A registry without kernels.
+    /// Returns a registry without kernels.
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// Registers all kernels of one device type for another one, too, those that are registered
-    /// later and those that are copied from a third type included: what XLA's device types do
-    /// with the kernels of their symbolic types, as `mirror("XLA_CPU_JIT", "XLA_CPU")`. A copy
-    /// keeps label, priority, constraints, host-memory arguments and what makes the kernel. The
-    /// factory of such a type calls this in
+    /// Registers all kernels of one device type for another one, too, including those that are
+    /// registered later and those that are copied from a third type. XLA's device types use the
+    /// kernels of their symbolic types in this way: `mirror("XLA_CPU_JIT", "XLA_CPU")`. A copy has
+    /// the same label, priority, constraints, host-memory arguments and factory. The factory of
+    /// such a type calls this in
     /// [`DeviceFactory::register_kernels`](super::DeviceFactory::register_kernels). A kernel that
-    /// is registered for `to` itself must differ from the copy in priority, as any two must.
+    /// is registered for `to` itself must have another priority than the copy, as for any two
+    /// kernels.
     #[doc(alias = "RegisterCompilationKernels")]
     pub fn mirror(&mut self, from: &str, to: &str) {
         self.mirrors.push((from.to_owned(), to.to_owned()));
@@ -302,7 +304,7 @@ impl KernelRegistry {
         self.originals.push(def);
     }
 
-    /// Makes a registration be found, and its copies.
+    /// Adds a registration and its copies to those that can be found.
     fn file(&mut self, def: &Arc<KernelDef>) {
         let copies = self.mirrors_of(&def.device_type);
         let filed = self.by_op.entry_ref(def.op.as_str()).or_default();
@@ -315,8 +317,8 @@ impl KernelRegistry {
         }));
     }
 
-    /// The types that kernels of this one are copied to, directly or by way of others; each once,
-    /// and never itself.
+    /// Returns the types to which kernels of this one are copied, directly or through others; each
+    /// once, and never the type itself.
     fn mirrors_of(&self, device_type: &str) -> Vec<String> {
         let mut reached = vec![device_type.to_owned()];
         let mut n_followed = 0;
@@ -331,20 +333,20 @@ impl KernelRegistry {
         reached.split_off(1)
     }
 
-    /// All registrations of an op.
+    /// Returns all registrations of an op.
     pub fn of_op(&self, op: &str) -> &[Arc<KernelDef>] {
         self.by_op.get(op).map_or(&[], Vec::as_slice)
     }
 
-    /// All ops with a registration, sorted.
+    /// Returns all ops with a registration, sorted.
     pub fn ops(&self) -> Vec<&str> {
         let mut ops: Vec<&str> = self.by_op.keys().map(AsRef::as_ref).collect();
         ops.sort_unstable();
         ops
     }
 
-    /// All registrations of an op, one to a line, each line indented and after a line break: text
-    /// that goes on after `registered:`.
+    /// Returns all registrations of an op, each on a new, indented line: text to follow
+    /// `registered:`.
     pub fn listing(&self, op: &str) -> String {
         let defs = self.of_op(op);
         if defs.is_empty() {
@@ -353,8 +355,8 @@ impl KernelRegistry {
         defs.iter().map(|def| format!("\n  {def}")).collect()
     }
 
-    /// The kernel that a node of this op with these attributes takes on a device type, as
-    /// [`Self::look_up`] finds it.
+    /// Returns the kernel of a node of this op with these attributes on a device type, selected as
+    /// by [`Self::look_up`].
     ///
     /// # Errors
     /// As [`Self::look_up`].
@@ -367,14 +369,14 @@ impl KernelRegistry {
         Ok(self.look_up(op, device_type, attrs)?.kernel)
     }
 
-    /// The kernel that a node of this op with these attributes takes on a device type: among the
-    /// registrations of the type with the node's label that take its attributes, the one of
-    /// highest priority; if there is none, and the type is not symbolic (`*_JIT`), the
-    /// `DEFAULT` registration.
+    /// Selects the kernel of a node of this op with these attributes on a device type: among the
+    /// registrations of the type that have the node's label and accept its attributes, the one of
+    /// highest priority; if there is none, and the type is not symbolic (`*_JIT`), the `DEFAULT`
+    /// registration.
     ///
     /// # Errors
-    /// [`KernelLookupError`] if two of equal priority match, or two of `DEFAULT`, or a constraint
-    /// does not fit the node.
+    /// [`KernelLookupError`] if two registrations of equal priority match, or two of `DEFAULT`, or
+    /// a constraint does not fit the node.
     pub fn look_up(
         &self,
         op: &str,
@@ -422,7 +424,7 @@ impl KernelRegistry {
         Ok(found)
     }
 
-    /// The registrations of one key: op, device type, and the label that the node asks for.
+    /// Returns the registrations for an op, a device type, and the label that the node requests.
     fn labelled<'a>(
         &'a self,
         op: &str,
@@ -438,7 +440,7 @@ impl KernelRegistry {
     }
 }
 
-/// Whether a device type stands for compiling rather than for devices.
+/// Returns whether a device type stands for compilation rather than for devices.
 fn is_symbolic(device_type: &str) -> bool {
     device_type.ends_with("_JIT")
 }

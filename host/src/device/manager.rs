@@ -1,4 +1,4 @@
-//! Owns the devices of one process.
+//! The devices of one process.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -17,12 +17,13 @@ use super::traits::Device;
 use crate::trace::targets;
 
 /// The devices of one process, by name (TensorFlow `DeviceMgr` and `DynamicDeviceMgr`). Devices may
-/// come and go while others use it. Dropping it lets go of the devices; their resources are there
-/// for as long as somebody has them (TensorFlow's clears them, as nobody else may have a device).
+/// be added and removed while others use them. Dropping the manager releases the devices; their
+/// resources stay as long as they are referenced (TensorFlow's manager clears them, because it owns
+/// the devices).
 ///
-/// Each is known under four spellings: full, legacy full, local and legacy local. Of several
-/// devices under one spelling the last has it, so the local ones mean the last device of that type
-/// and index. (A [`super::DeviceSet`] keeps the first.)
+/// Each device has four spellings: full, legacy full, local and legacy local. Of several devices
+/// with one spelling the last is found, so a local spelling means the last device of that type and
+/// index. (A [`super::DeviceSet`] finds the first.)
 #[derive(Debug, Default)]
 pub struct DeviceManager {
     state: RwLock<State>,
@@ -35,39 +36,39 @@ struct State {
 }
 
 impl DeviceManager {
-    /// A manager of these devices.
+    /// Creates a manager of these devices.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Self {
         Self {
             state: RwLock::new(State::of(devices.into_iter().collect())),
         }
     }
 
-    /// A manager of the devices of a set.
+    /// Creates a manager of the devices of a set.
     pub fn of_set(set: &DeviceSet) -> Self {
         Self::new(set.iter().map(|(_, device)| Arc::clone(device)))
     }
 
-    /// The devices, in the order in which they came.
+    /// Returns the devices, in the order in which they were added.
     pub fn devices(&self) -> Vec<Arc<dyn Device>> {
         self.read().devices.clone()
     }
 
-    /// What the devices say about themselves, in the order in which they came.
+    /// Returns the devices' attributes, in the order in which they were added.
     pub fn list_device_attributes(&self) -> Vec<DeviceAttributes> {
         let state = self.read();
         let devices = state.devices.iter();
         devices.map(|device| device.attributes().clone()).collect()
     }
 
-    /// The device known under this spelling; nothing is parsed.
+    /// Returns the device with this spelling; the name is not parsed.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] with the name, and the names there are.
+    /// [`DeviceError::InvalidArgument`] with the name, and the existing names.
     pub fn lookup(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
         self.read().lookup(name)
     }
 
-    /// Number of devices of a type.
+    /// Returns the number of devices of a type.
     pub fn n_devices_of_type(&self, device_type: &str) -> usize {
         self.read()
             .devices
@@ -76,7 +77,7 @@ impl DeviceManager {
             .count()
     }
 
-    /// Whether a device of this incarnation is here.
+    /// Returns whether there is a device of this incarnation.
     pub fn contains_incarnation(&self, incarnation: u64) -> bool {
         self.read()
             .devices
@@ -84,7 +85,7 @@ impl DeviceManager {
             .any(|device| device.attributes().incarnation == incarnation)
     }
 
-    /// `NAME -> DESCRIPTION`, one line per device that describes itself.
+    /// Returns one line `NAME -> DESCRIPTION` per device that has a description.
     pub fn mapping_text(&self) -> String {
         let mut text = String::new();
         for device in &self.read().devices {
@@ -101,14 +102,13 @@ impl DeviceManager {
         text
     }
 
-    /// The first CPU device of index 0.
+    /// Returns the first CPU device of index 0.
     pub fn host_cpu(&self) -> Option<Arc<dyn Device>> {
         self.read().host_cpu().map(Arc::clone)
     }
 
-    /// Drops these containers of resources on every device; without any, each device's default one.
-    /// A container that a device does not have is as good as dropped; what cannot be dropped is
-    /// told in the log.
+    /// Drops these containers of resources on every device; with an empty list, each device's
+    /// default one. A container that does not exist is ignored; failures are logged.
     pub fn clear_containers(&self, containers: &[&str]) {
         for device in self.devices() {
             let cleared = device.resource_manager().map(|manager| {
@@ -132,11 +132,10 @@ impl DeviceManager {
         }
     }
 
-    /// Adds devices, in order. One that was removed before can be used again.
+    /// Adds devices, in order. A device that was removed before becomes usable again.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] for the first whose name a device has already; those before
-    /// it stay.
+    /// [`DeviceError::InvalidArgument`] for the first whose name is taken; those before it stay.
     pub fn add_devices(
         &self,
         devices: impl IntoIterator<Item = Arc<dyn Device>>,
@@ -150,7 +149,7 @@ impl DeviceManager {
                 .any(|name| state.by_name.contains_key(name))
             {
                 return Err(DeviceError::InvalidArgument(format!(
-                    "a device named {name} is there already; remove it first, or name the new one otherwise"
+                    "a device named {name} already exists; remove it first, or give the new one another name"
                 )));
             }
             device.base().mark_added();
@@ -159,17 +158,17 @@ impl DeviceManager {
         Ok(())
     }
 
-    /// Takes devices out, all or none. Who uses one keeps it, and is told at the next run.
+    /// Removes devices, all or none. Their users keep them, and get an error at the next run.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] for a device that is not here, and for the host's CPU,
-    /// which stays.
+    /// [`DeviceError::InvalidArgument`] for a device that is not in the manager, and for the host's
+    /// CPU, which cannot be removed.
     pub fn remove_devices(&self, devices: &[Arc<dyn Device>]) -> Result<(), DeviceError> {
         let mut state = self.write();
         state.remove(devices)
     }
 
-    /// The same, by any of their spellings.
+    /// Does the same by any of their spellings.
     ///
     /// # Errors
     /// As [`Self::remove_devices`].
@@ -319,12 +318,7 @@ mod tests {
         let (host, toy) = (device("a", "CPU", 0), device("a", "TOY", 0));
         let manager = DeviceManager::new([host, Arc::clone(&toy)]);
         let again = || manager.add_devices([Arc::clone(&toy)]);
-        assert!(
-            again()
-                .unwrap_err()
-                .to_string()
-                .contains("is there already")
-        );
+        assert!(again().unwrap_err().to_string().contains("already exists"));
         manager.remove_devices(std::slice::from_ref(&toy)).unwrap();
         assert!(toy.is_removed());
         again().unwrap();

@@ -1,5 +1,5 @@
-//! Devices, kernels and their registries: the traits, and what is common to all backends. No
-//! backend.
+//! Devices, kernels and their registries: the traits, and the common parts of all backends. No
+//! backend is here.
 
 mod async_kernel;
 mod attributes;

@@ -1,8 +1,8 @@
-//! Where processors, memory and cards of the machine sit: NUMA nodes, as Linux tells in its system
-//! folder.
+//! NUMA nodes: the places of processors, memory and cards in the machine, as Linux reports them in
+//! its system folder.
 //!
-//! In goes the folder (`/sys`, or a copy of it), out come nodes, and the node of a card. Pins
-//! threads, too.
+//! It takes the folder (`/sys`, or a copy of it), and returns nodes, and the node of a card. It
+//! also pins threads.
 
 use std::fs;
 use std::io;
@@ -15,14 +15,14 @@ use tracing::info;
 use crate::files;
 use crate::trace::targets;
 
-/// Where Linux tells of its machine.
+/// The folder in which Linux describes the machine.
 pub const SYSTEM_ROOT: &str = "/sys";
 
-/// More processors than any machine has: a list that goes beyond is garbage, not a request for
-/// memory.
+/// More processors than any machine has. A list with larger numbers is garbage and must not
+/// allocate memory.
 const MAX_CPU: u32 = 1 << 16;
 
-/// A file of the system folder says what is not understood.
+/// A file of the system folder cannot be understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {problem}", path.display())]
 pub struct TopologyError {
@@ -32,17 +32,17 @@ pub struct TopologyError {
     pub problem: String,
 }
 
-/// Processors that share a memory.
+/// Processors with a common local memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NumaNode {
-    /// The system's number of it.
+    /// The system's number of the node.
     pub id: u32,
-    /// Numbers of its processors, ascending; none where it is memory alone.
+    /// Numbers of its processors, ascending; empty if it has only memory.
     pub cpus: Vec<u32>,
-    /// Its memory, in bytes, where the system tells.
+    /// Its memory, in bytes, if the system reports it.
     pub memory_bytes: Option<u64>,
-    /// How far its processors have it to the memory of each node, in the order of the nodes: 10 to
-    /// their own, 20 where it takes twice as long. Empty where the system does not tell.
+    /// The distance of its processors from the memory of each node, in the order of the nodes: 10
+    /// for their own, 20 if an access takes twice as long. Empty if the system does not report it.
     pub distances: Vec<u32>,
 }
 
@@ -57,18 +57,17 @@ pub struct NumaTopology {
 pub struct PciDevice {
     /// `DOMAIN:BUS:DEVICE.FUNCTION`, in hexadecimal digits.
     pub address: String,
-    /// What it is, as the bus numbers it: `0x03....` is a display controller, `0x12....` an
-    /// accelerator.
+    /// Its class on the bus: `0x03....` is a display controller, `0x12....` an accelerator.
     pub class: u32,
-    /// Who made it.
+    /// Its vendor's number.
     pub vendor: u32,
-    /// Its node; `None` where the system does not tell.
+    /// Its node; `None` if the system does not report it.
     pub numa_node: Option<u32>,
 }
 
 impl NumaTopology {
-    /// The nodes that a system folder names, by number. None where it names none: a kernel without
-    /// NUMA, another system.
+    /// Returns the nodes in a system folder, by number. There are none for a kernel without NUMA,
+    /// or another system.
     ///
     /// # Errors
     /// [`TopologyError`] for a file that cannot be read or understood.
@@ -93,18 +92,19 @@ impl NumaTopology {
         Ok(Self { nodes })
     }
 
-    /// All nodes, ascending.
+    /// Returns all nodes, ascending.
     pub fn nodes(&self) -> &[NumaNode] {
         &self.nodes
     }
 
-    /// The nodes with processors, ascending: what devices are spread over.
+    /// Returns the nodes with processors, ascending: devices are distributed over these.
     pub fn nodes_with_cpus(&self) -> Vec<&NumaNode> {
         let nodes = self.nodes.iter();
         nodes.filter(|node| !node.cpus.is_empty()).collect()
     }
 
-    /// How far processors of one node have it to the memory of another ([`NumaNode::distances`]).
+    /// Returns the distance of the processors of one node from the memory of another
+    /// ([`NumaNode::distances`]).
     pub fn distance(&self, from: u32, to: u32) -> Option<u32> {
         let position = |id| self.nodes.iter().position(|node| node.id == id);
         let distances = &self.nodes.get(position(from)?)?.distances;
@@ -153,8 +153,8 @@ impl NumaNode {
     }
 }
 
-/// The cards of some classes (their first byte, such as `0x03`) on the PCI bus of a system folder,
-/// by address.
+/// Returns the cards of some classes (their first byte, such as `0x03`) on the PCI bus of a system
+/// folder, by address.
 ///
 /// # Errors
 /// [`TopologyError`] for a file that cannot be read or understood.
@@ -171,7 +171,7 @@ pub fn pci_devices(root: &Path, classes: &[u32]) -> Result<Vec<PciDevice>, Topol
             let parsed = u32::from_str_radix(digits, 16).map(Some);
             parsed.map_err(|_| TopologyError {
                 path,
-                problem: format!("`{}` is no number such as 0x030000", text.trim()),
+                problem: format!("`{}` is not a number such as 0x030000", text.trim()),
             })
         };
         let Some(class) = number("class")?.filter(|class| classes.contains(&(class >> 16))) else {
@@ -188,11 +188,11 @@ pub fn pci_devices(root: &Path, classes: &[u32]) -> Result<Vec<PciDevice>, Topol
     Ok(devices)
 }
 
-/// The NUMA node of the card at a PCI address, in either case. Where the system does not tell, or
-/// says -1, it is taken to be 0, as TensorFlow does, and an event says so.
+/// Returns the NUMA node of the card at a PCI address, in upper or lower case. If the system does
+/// not report it, or reports -1, the result is 0, as in TensorFlow, and an event says so.
 ///
 /// # Errors
-/// [`TopologyError`] for what is no address, and for a file that cannot be read or understood.
+/// [`TopologyError`] for an invalid address, and for a file that cannot be read or understood.
 pub fn pci_numa_node(root: &Path, address: &str) -> Result<u32, TopologyError> {
     // Drivers write addresses in capitals, the system in small letters.
     let address = address.to_ascii_lowercase();
@@ -200,7 +200,7 @@ pub fn pci_numa_node(root: &Path, address: &str) -> Result<u32, TopologyError> {
     if !address.contains(':') || !address.chars().all(is_address) {
         return Err(TopologyError {
             path: root.join("bus/pci/devices"),
-            problem: format!("`{address}` is no PCI address such as 0000:3b:00.0"),
+            problem: format!("`{address}` is not a PCI address such as 0000:3b:00.0"),
         });
     }
     let told = told_pci_numa_node(root, &address)?;
@@ -208,7 +208,7 @@ pub fn pci_numa_node(root: &Path, address: &str) -> Result<u32, TopologyError> {
         info!(
             target: targets::DEVICE,
             address = %address,
-            "the system does not say on which NUMA node the card is, it is taken to be 0"
+            "the system does not report the NUMA node of the card; node 0 is assumed"
         );
     }
     Ok(told.unwrap_or(0))
@@ -223,20 +223,20 @@ fn told_pci_numa_node(root: &Path, address: &str) -> Result<Option<u32>, Topolog
         Ok(node) => Ok(u32::try_from(node).ok()),
         Err(_) => Err(TopologyError {
             path,
-            problem: format!("`{}` is no NUMA node", text.trim()),
+            problem: format!("`{}` is not a NUMA node", text.trim()),
         }),
     }
 }
 
-/// The numbers of a list of processors as Linux writes them, ascending: `0-3,8`, and with a stride
-/// (of each group of 4 the first 2) `0-15:2/4`. An empty list is one.
+/// Parses a list of processors as Linux writes it; returns the numbers, ascending: `0-3,8`, and
+/// with a stride (of each group of 4 the first 2) `0-15:2/4`. The list may be empty.
 ///
 /// # Errors
-/// The part that is none.
+/// The part that is not valid.
 pub fn parse_cpu_list(text: &str) -> Result<Vec<u32>, String> {
     let mut cpus = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
-        let wrong = || format!("`{part}` is no range of processors such as 0-3");
+        let wrong = || format!("`{part}` is not a range of processors such as 0-3");
         let number = |text: &str| {
             let number: u32 = text.trim().parse().map_err(|_| wrong())?;
             if number >= MAX_CPU {
@@ -268,7 +268,7 @@ pub fn parse_cpu_list(text: &str) -> Result<Vec<u32>, String> {
     Ok(cpus)
 }
 
-/// Bytes of `Node 0 MemTotal:  65536 kB`.
+/// Returns the bytes of `Node 0 MemTotal:  65536 kB`.
 fn parse_memory(text: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.contains("MemTotal:"))?;
     let (_, amount) = line.split_once("MemTotal:")?;
@@ -276,7 +276,7 @@ fn parse_memory(text: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The entries of a folder, sorted; none where there is no such folder.
+/// Returns the entries of a folder, sorted; none if there is no such folder.
 fn names_in(folder: &Path) -> Result<Vec<String>, TopologyError> {
     let problem = |error: io::Error| TopologyError {
         path: folder.to_owned(),
@@ -294,13 +294,13 @@ fn names_in(folder: &Path) -> Result<Vec<String>, TopologyError> {
     Ok(names)
 }
 
-/// Bytes of a file of the system's: those of a machine with thousands of processors have some
-/// thousand.
+/// Maximum length of a system file: that of a machine with thousands of processors has some
+/// thousand bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What is in a file; `None` where there is none.
+/// Returns the contents of a file; `None` if there is none.
 fn text_of(path: &Path) -> Result<Option<String>, TopologyError> {
-    match files::read_text(path, FILE_BYTES_MAX, "that is no file of a system's") {
+    match files::read_text(path, FILE_BYTES_MAX, "it is not a file of a system folder") {
         Ok(text) => Ok(Some(text)),
         Err(error) if is_absence(&error) => Ok(None),
         Err(error) => Err(TopologyError {
@@ -317,8 +317,8 @@ fn is_absence(error: &io::Error) -> bool {
     )
 }
 
-/// The processors that the calling thread may run on, ascending; none where the system does not
-/// tell.
+/// Returns the processors that the calling thread may run on, ascending; none if the system does
+/// not report them.
 #[cfg(target_os = "linux")]
 pub fn schedulable_cpus() -> Vec<u32> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else {
@@ -330,13 +330,14 @@ pub fn schedulable_cpus() -> Vec<u32> {
         .collect()
 }
 
-/// The processors that the calling thread may run on; none where the system does not tell.
+/// Returns the processors that the calling thread may run on; none if the system does not report
+/// them.
 #[cfg(not(target_os = "linux"))]
 pub fn schedulable_cpus() -> Vec<u32> {
     Vec::new()
 }
 
-/// Lets the calling thread run on these processors alone.
+/// Restricts the calling thread to these processors.
 #[cfg(target_os = "linux")]
 pub(crate) fn pin_this_thread(cpus: &[u32]) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
@@ -350,7 +351,7 @@ pub(crate) fn pin_this_thread(cpus: &[u32]) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// Lets the calling thread run on these processors alone.
+/// Restricts the calling thread to these processors.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn pin_this_thread(_: &[u32]) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())

@@ -10,9 +10,9 @@ use std::sync::PoisonError;
 
 use super::kernel::Kernel;
 
-/// The stateful kernels of one device, by session and node (TensorFlow `OpSegment`): what such a
-/// kernel remembers stays when a session's graph grows or its plans are made anew. Kernels without
-/// state are made per graph and do not belong here.
+/// The stateful kernels of one device, by session and node (TensorFlow `OpSegment`): their state
+/// outlives the plans of a session, and the growth of its graph. Kernels without state are created
+/// per graph and are not kept here.
 #[derive(Default)]
 pub struct OpSegment {
     sessions: Mutex<HashMap<String, Held>>,
@@ -33,14 +33,14 @@ pub struct NoSuchSession {
 }
 
 impl OpSegment {
-    /// Keeps the kernels of a session until [`Self::remove_hold`] was called as often as this.
+    /// Keeps the kernels of a session until [`Self::remove_hold`] has been called as often as this.
     pub fn add_hold(&self, session: &str) {
         let mut sessions = self.lock();
         sessions.entry(session.to_owned()).or_default().n_holds += 1;
     }
 
-    /// Gives up one hold; with the last one the session's kernels go. A session that is not known
-    /// has nothing to give up.
+    /// Releases one hold; with the last one the session's kernels are dropped. Does nothing for an
+    /// unknown session.
     pub fn remove_hold(&self, session: &str) {
         let mut sessions = self.lock();
         let Some(held) = sessions.get_mut(session) else {
@@ -55,12 +55,12 @@ impl OpSegment {
         }
     }
 
-    /// The kernel of a session's node, made by `create` if there is none. `create` runs without the
-    /// lock; if another thread makes the same kernel meanwhile and is first, its kernel is
-    /// everybody's and this one is dropped.
+    /// Returns the kernel of a session's node; calls `create` if there is none. `create` runs
+    /// without the lock: if another thread creates the same kernel first, all threads use that one,
+    /// and this one is dropped.
     ///
     /// # Errors
-    /// [`NoSuchSession`] without a hold, and what `create` says.
+    /// [`NoSuchSession`] without a hold, and the errors of `create`.
     pub fn find_or_create<E: From<NoSuchSession>>(
         &self,
         session: &str,
@@ -91,12 +91,12 @@ impl OpSegment {
         Ok(winner)
     }
 
-    /// Number of kernels of a session; `None` without a hold.
+    /// Returns the number of kernels of a session; `None` without a hold.
     pub fn n_kernels(&self, session: &str) -> Option<usize> {
         self.lock().get(session).map(|held| held.kernels.len())
     }
 
-    /// Nothing that may panic runs under the lock, so poisoning carries no news.
+    /// No code that may panic runs under the lock, so poisoning has no meaning.
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Held>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! A device's part of a plan, as the device may rewrite it.
+//! The part of a plan that a device may rewrite.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::plan::StepKind;
 use crate::plan::ValueId;
 use crate::tensor::Literal;
 
-/// The nodes that a device executes in one plan, and who reads what of them
+/// The nodes that a device executes in one plan, and the readers of their outputs
 /// ([`super::KernelDevice::maybe_rewrite_graph`]).
 ///
-/// The graph stays as it is; what is replaced is which kernels the plan calls.
+/// The graph does not change; only the kernels that the plan calls are replaced.
 pub struct PartitionGraph<'a> {
     graph: &'a Graph,
     plan: &'a Plan,
@@ -36,30 +36,30 @@ pub struct PartitionGraph<'a> {
 /// Several nodes that one kernel computes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FusedNode {
-    /// The nodes, in topological order. The last one's outputs are what the kernel makes; nobody
-    /// sees those of the others.
+    /// The nodes, in topological order. The kernel computes the outputs of the last one; the
+    /// outputs of the others cannot be observed.
     pub nodes: Vec<NodeId>,
-    /// The op whose kernel it is.
+    /// The op of the kernel.
     pub op: String,
     /// Its attributes.
     pub attrs: AttrSet,
-    /// Per data input of the kernel, which input of which of the nodes it is.
+    /// Per data input of the kernel, the node and the input of it that it replaces.
     pub inputs: Vec<(NodeId, usize)>,
 }
 
-/// Why nodes cannot be replaced by one.
+/// Why nodes cannot be fused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("fusing {nodes} into `{op}`: {problem}")]
 pub struct FuseError {
     /// The nodes.
     pub nodes: String,
-    /// The op that was to replace them.
+    /// The op of the fused node.
     pub op: String,
-    /// What stands in the way.
+    /// What prevents it.
     pub problem: String,
 }
 
-/// Who writes and who reads each value of a plan, and which step executes a node.
+/// The writer and readers of each value of a plan, and the step that executes each node.
 #[derive(Debug)]
 pub(crate) struct PlanIndex {
     writers: Vec<StepId>,
@@ -110,21 +110,21 @@ impl<'a> PartitionGraph<'a> {
         }
     }
 
-    /// The whole graph, for ops, attributes, types and shapes of nodes.
+    /// Returns the whole graph, for ops, attributes, types and shapes of nodes.
     pub fn graph(&self) -> &'a Graph {
         self.graph
     }
 
-    /// The nodes that the device executes, in topological order.
+    /// Returns the nodes that the device executes, in topological order.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<'a> {
         let device = self.device;
         let nodes = self.plan.nodes();
         nodes.filter_map(move |(node, on)| (on == device).then_some(node))
     }
 
-    /// The node of this device whose output data input `index` of `node` is, and which of its
-    /// outputs; `None` where the tensor is fed or comes from elsewhere, and if there is no such
-    /// input.
+    /// Returns the node of this device that computes data input `index` of `node`, and which of its
+    /// outputs that is; `None` if the tensor is fed or comes from elsewhere, and if there is no
+    /// such input.
     pub fn input_node(&self, node: NodeId, index: usize) -> Option<(NodeId, usize)> {
         let value = self.read_value(node, index)?;
         let writer = self.plan.step(self.index.writers[value.index()]);
@@ -134,8 +134,9 @@ impl<'a> PartitionGraph<'a> {
         }
     }
 
-    /// What data input `index` of `node` is in every run, if a constant makes it, on whichever
-    /// device and in whichever memory; `None` where it is fed, and if there is no such input.
+    /// Returns the constant value of data input `index` of `node`, on whichever device and in
+    /// whichever memory the constant is; `None` if the input is fed or not constant, and if there
+    /// is no such input.
     pub fn constant_input(&self, node: NodeId, index: usize) -> Option<&'a Arc<Literal>> {
         let mut value = self.read_value(node, index)?;
         loop {
@@ -149,14 +150,14 @@ impl<'a> PartitionGraph<'a> {
         }
     }
 
-    /// Whether `reader` alone needs `node`: it reads each output that is read at all, and nothing
-    /// else waits for it.
+    /// Returns whether only `reader` needs `node`: it reads each output that is read at all, and
+    /// nothing else waits for it.
     pub fn is_read_only_by(&self, node: NodeId, reader: NodeId) -> bool {
         self.is_needed_only_by(node, |other| other == reader)
     }
 
-    /// Whether other nodes need `node`, and all of them are ones for which `is_one` holds: those
-    /// read each output that is read at all, and nothing else waits for it.
+    /// Returns whether other nodes need `node`, and `is_one` holds for all of them: they read each
+    /// output that is read at all, and nothing else waits for it.
     pub fn is_needed_only_by(&self, node: NodeId, is_one: impl Fn(NodeId) -> bool) -> bool {
         let Some(step) = self.index.steps.get(&node) else {
             return false;
@@ -169,13 +170,13 @@ impl<'a> PartitionGraph<'a> {
         !successors.is_empty() && successors.iter().all(is_inside)
     }
 
-    /// Whether a node is part of a replacement already.
+    /// Returns whether a node is already part of a fused node.
     pub fn is_replaced(&self, node: NodeId) -> bool {
         self.taken.contains(&node)
     }
 
-    /// Whether the kernel of a node is one without label and of priority 0: not one that an app has
-    /// registered to be taken instead of the device's own.
+    /// Returns whether the kernel of a node has no label and priority 0, so that it is not one that
+    /// an app has registered in place of the device's own.
     pub fn has_plain_kernel(&self, node: NodeId) -> bool {
         let found = self.registry.find(
             self.graph.op(node),
@@ -185,12 +186,13 @@ impl<'a> PartitionGraph<'a> {
         matches!(found, Ok(Some(def)) if def.priority == 0 && def.label.is_empty())
     }
 
-    /// Has one kernel compute several nodes.
+    /// Fuses several nodes, which one kernel computes.
     ///
     /// # Errors
-    /// [`FuseError`] if no kernel for the op is registered; if one of them is not this device's, or
-    /// replaced already, or stateful; if they are not in topological order; if anything else
-    /// needs one of them but the last; or if an input is not one that they have from outside.
+    /// [`FuseError`] if no kernel for the op is registered; if one of the nodes is not this
+    /// device's, or already fused, or stateful; if they are not in topological order; if anything
+    /// else needs one of them other than the last; or if an input is not one that they have from
+    /// outside.
     pub fn fuse(&mut self, fused: FusedNode) -> Result<(), FuseError> {
         if let Err(problem) = self.check(&fused) {
             let names: Vec<_> = fused
@@ -209,7 +211,7 @@ impl<'a> PartitionGraph<'a> {
         Ok(())
     }
 
-    /// What was replaced, and the same for the plan.
+    /// Returns the fused nodes, each with the same for the plan.
     pub(crate) fn finish(self) -> Vec<(FusedNode, FusedStep)> {
         let Self {
             plan, index, fused, ..
@@ -260,7 +262,7 @@ impl<'a> PartitionGraph<'a> {
                 return Err(format!("`{name}` is not in this partition"));
             };
             if self.taken.contains(&node) {
-                return Err(format!("`{name}` is replaced already"));
+                return Err(format!("`{name}` is already fused"));
             }
             if self.graph.class(node).stateful {
                 return Err(format!("`{name}` is stateful"));
@@ -292,13 +294,13 @@ impl<'a> PartitionGraph<'a> {
                 .flatten();
             let Some(value) = value else {
                 return Err(format!(
-                    "input {index} of `{}` is none of theirs",
+                    "input {index} of `{}` is not an input of these nodes",
                     self.node_name(node)
                 ));
             };
             if steps.contains(&self.index.writers[value.index()]) {
                 return Err(format!(
-                    "input {index} of `{}` is made by one of them",
+                    "input {index} of `{}` is computed by one of these nodes",
                     self.node_name(node)
                 ));
             }

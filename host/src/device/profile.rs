@@ -1,4 +1,4 @@
-//! Rates of devices and links: what costs are computed from.
+//! Rates of devices and links, from which costs are computed.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,15 +9,15 @@ pub struct DeviceProfile {
     pub flops_per_s: f64,
     /// Bytes per second that elementwise kernels read and write.
     pub memory_bytes_per_s: f64,
-    /// Fixed cost of one kernel among many, in ns. What it costs the host to wait for a result is
-    /// no part of it, but of the link.
+    /// Fixed cost of one kernel among many, in ns. The host's wait for a result is not included; it
+    /// is part of the link.
     pub launch_ns: f64,
-    /// Whether the rates were measured on this machine; else they are documented defaults.
+    /// Whether the rates were measured on this machine; otherwise they are documented defaults.
     pub is_calibrated: bool,
-    /// Compute queues that run independently.
+    /// Number of compute queues that run independently.
     pub queues: u32,
-    /// The link between this device's memory and the host's: the mean of both ways. The latency of
-    /// the way to the host has in it what waiting for the device costs.
+    /// The link between this device's memory and the host's: the mean of both directions. The
+    /// latency towards the host includes the wait for the device.
     pub host_link: LinkProfile,
 }
 

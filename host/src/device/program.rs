@@ -1,8 +1,8 @@
-//! Devices that run programs: what a kernel that is not Rust (C of the dialect in `backend/source`,
-//! SPIR-V) asks of its device.
+//! Devices that run programs: the interface for kernels that are not Rust (C of the dialect in
+//! `backend/source`, or SPIR-V).
 //!
-//! In go sources, sizes and tensors of the device, out goes work that the device does later.
-//! Kernels find the device behind [`KernelDevice::as_program_device`]; it knows no op.
+//! It takes sources, sizes and tensors of the device, and submits work that the device does later.
+//! Kernels get the device by [`KernelDevice::as_program_device`]. Nothing here depends on ops.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -18,31 +18,32 @@ use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-/// What a program is made of.
+/// The code of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProgramCode {
-    /// C of the dialect, which each kind of device compiles behind a prelude of its own
+    /// C of the dialect, which each kind of device compiles after its own prelude
     /// (`backend/source/README.md`).
     Source(Cow<'static, str>),
-    /// A SPIR-V module, as SYCL and OpenCL compilers emit it.
+    /// A SPIR-V module, as SYCL and OpenCL compilers produce it.
     SpirV(Arc<[u8]>),
 }
 
-/// A program before it is compiled. Equal sources are one program on a device, and one entry in its
+/// A program before it is compiled. Equal sources are one program on a device, and one entry of its
 /// cache.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProgramSource {
-    /// For messages: `matmul.c`.
+    /// Name for messages: `matmul.c`.
     pub name: Cow<'static, str>,
-    /// What is compiled.
+    /// Its code.
     pub code: ProgramCode,
-    /// Macros and their values, in the order in which they are defined. Without effect on SPIR-V.
+    /// Macros and their values, in the order in which they are defined. They have no effect on
+    /// SPIR-V.
     pub defines: Vec<(Cow<'static, str>, Cow<'static, str>)>,
 }
 
 impl ProgramSource {
-    /// C of the dialect, without macros.
+    /// Returns a program in C of the dialect, without macros.
     pub fn of_source(
         name: impl Into<Cow<'static, str>>,
         source: impl Into<Cow<'static, str>>,
@@ -54,7 +55,7 @@ impl ProgramSource {
         }
     }
 
-    /// A SPIR-V module.
+    /// Returns a program from a SPIR-V module.
     pub fn of_spirv(name: impl Into<Cow<'static, str>>, module: impl Into<Arc<[u8]>>) -> Self {
         Self {
             name: name.into(),
@@ -63,7 +64,7 @@ impl ProgramSource {
         }
     }
 
-    /// The same with a macro.
+    /// Adds a macro.
     #[must_use]
     pub fn with(
         mut self,
@@ -87,29 +88,30 @@ impl fmt::Display for ProgramSource {
     }
 }
 
-/// Which kind of processor a device computes with: what is fast on one is slow on the other.
+/// The kind of processor that a device computes with: what is fast on one kind is slow on the
+/// other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProcessorKind {
-    /// Few cores with wide vectors and large caches: work items of a group are iterations of a
+    /// Few cores with wide vectors and large caches: the work items of a group are iterations of a
     /// loop.
     Cpu,
-    /// Many lanes that run in step: neighbouring work items read neighbouring bytes.
+    /// Many lanes in lockstep: adjacent work items should read adjacent bytes.
     Gpu,
 }
 
-/// What a device can do, as far as kernels choose by it.
+/// The properties of a device by which kernels choose.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComputeTraits {
     /// Kind of processor.
     pub kind: ProcessorKind,
-    /// Cores, or multiprocessors.
+    /// Number of cores or multiprocessors.
     pub n_compute_units: u32,
-    /// Work items that a group may have.
+    /// Maximum number of work items of a group.
     pub group_size_max: usize,
-    /// Memory that a group shares, in bytes.
+    /// Memory that the work items of a group share, in bytes.
     pub local_memory_bytes: u64,
-    /// Elements of `float` that a vector of the processor holds; 1 where lanes are work items.
+    /// Number of `float` elements in a vector of the processor; 1 if lanes are work items.
     pub vector_width_f32: u32,
     /// Whether it computes with 16-bit floats.
     pub has_f16: bool,
@@ -119,11 +121,11 @@ pub struct ComputeTraits {
 
 /// One function of a compiled program, on one device.
 pub trait DeviceFunction: Any + Send + Sync + fmt::Debug {
-    /// Its name in the program.
+    /// Returns its name in the program.
     fn name(&self) -> &str;
 }
 
-/// Whose work a launch is, for errors that come when the kernel has returned.
+/// The node that a launch belongs to, for errors after the kernel has returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaunchSite {
     /// Name of the node.
@@ -152,66 +154,65 @@ pub enum KernelArg<'a> {
     Bytes(&'a [u8]),
     /// Memory that a group shares, of so many bytes.
     Local(usize),
-    /// Two parameters, `FAULT_PARAMETERS` of the dialect: a function that finds its inputs wrong
-    /// says so there, and this is then the error of [`super::Device::sync`].
+    /// Two parameters, `FAULT_PARAMETERS` of the dialect: a function reports there that its inputs
+    /// are wrong, and [`super::Device::sync`] then returns this error.
     Fault(&'a Arc<str>),
 }
 
-/// One call of a function.
+/// A call of a function.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch<'a> {
-    /// Whose work it is.
+    /// The node that it belongs to.
     pub site: &'a Arc<LaunchSite>,
     /// The run that it is part of
-    /// ([`KernelContext::step_number`](super::KernelContext::step_number)), whose error a failure
-    /// is.
+    /// ([`KernelContext::step_number`](super::KernelContext::step_number)), which fails if the call
+    /// fails.
     pub step: Option<StepNumber>,
-    /// By which of the device's contexts the node's tensors move
-    /// ([`KernelContext::device_context`](super::KernelContext::device_context)): on
-    /// a GPU, the streams that it runs in. `None`: the default one.
+    /// The device context of the node
+    /// ([`KernelContext::device_context`](super::KernelContext::device_context)): on a GPU, it
+    /// determines the streams. `None` means the default context.
     pub context: Option<&'a Arc<dyn DeviceContext>>,
     /// The function.
     pub function: &'a Arc<dyn DeviceFunction>,
-    /// Groups of work items, by dimension.
+    /// Number of groups of work items, per dimension.
     pub groups: [usize; 3],
-    /// Work items of a group, by dimension.
+    /// Number of work items of a group, per dimension.
     pub group_size: [usize; 3],
     /// The arguments, in the order of the function's parameters.
     pub args: &'a [KernelArg<'a>],
 }
 
-/// A device that compiles programs and runs their functions. Calls return when the work is given to
-/// the device; what it does is seen by everything that is given to it afterwards.
+/// A device that compiles programs and runs their functions. Calls return when the work is
+/// submitted; all work submitted afterwards sees its effects.
 pub trait ProgramDevice: KernelDevice {
-    /// What it can do.
+    /// Returns its properties.
     fn compute_traits(&self) -> &ComputeTraits;
 
-    /// Function `name` of a program, which is compiled when it is first asked for.
+    /// Returns function `name` of a program, which is compiled when it is first needed.
     ///
     /// # Errors
-    /// [`KernelError::Device`] with the compiler's messages, and [`KernelError::Unimplemented`] for
-    /// code that the driver does not take.
+    /// [`KernelError::Device`] with the compiler's messages; [`KernelError::Unimplemented`] for
+    /// code that the driver does not accept.
     fn function(
         &self,
         source: &ProgramSource,
         name: &str,
     ) -> Result<Arc<dyn DeviceFunction>, KernelError>;
 
-    /// A tensor in the device's memory with whatever is there: a kernel that writes all of it need
-    /// not have it zeroed.
+    /// Allocates an uninitialised tensor in the device's memory, for kernels that write all of it.
     ///
     /// # Errors
     /// If there is not enough memory.
     fn uninitialized(&self, dtype: DType, shape: Shape) -> Result<Tensor, KernelError>;
 
-    /// Gives a call to the device.
+    /// Submits a call.
     ///
     /// # Errors
-    /// When an argument is not in its memory, or the device is lost. What goes wrong later is an
-    /// error of who reads what the call writes, and of [`super::Device::sync`].
+    /// If an argument is not in the device's memory, or the device is lost. Later failures are
+    /// reported to readers of what the call writes, and by [`super::Device::sync`].
     fn launch(&self, launch: Launch<'_>) -> Result<(), KernelError>;
 
-    /// Products and convolutions of the device's maker, if there are any.
+    /// Returns the vendor's routines for matmuls and convolutions, if there are any.
     fn routines(&self) -> Option<&dyn Routines> {
         None
     }

@@ -23,11 +23,11 @@ use crate::tensor::Allocator;
 use crate::tensor::HostAllocator;
 use crate::trace::targets;
 
-/// Workers that have not answered are named in the log this often.
+/// How often the log names workers that have not answered.
 const SILENCE_TOLD_AFTER: Duration = Duration::from_secs(10);
 
-/// A device of another process: it is placed on and sent to, and runs nothing here (TensorFlow
-/// `RemoteDevice`).
+/// A device of another process: graphs are placed on it and tensors are sent to it, but it executes
+/// nothing here (TensorFlow `RemoteDevice`).
 #[derive(Debug)]
 pub struct RemoteDevice {
     base: DeviceBase,
@@ -37,34 +37,35 @@ pub struct RemoteDevice {
 
 /// The processes of a cluster, by name (TensorFlow `WorkerCacheInterface`).
 pub trait WorkerCache: Send + Sync + fmt::Debug {
-    /// Names of all workers, `/job:J/replica:R/task:T`.
+    /// Returns the names of all workers, `/job:J/replica:R/task:T`.
     fn list_workers(&self) -> Vec<String>;
 
-    /// The worker of this name, until the reference is dropped; `None` if there is none.
+    /// Returns the worker of this name, which exists until the reference is dropped; `None` if
+    /// there is none.
     fn get_or_create_worker(&self, name: &str) -> Option<Arc<dyn Worker>>;
 }
 
 /// Another process.
 pub trait Worker: Send + Sync + fmt::Debug {
-    /// Asks what devices it has. `done` gets the answer, from whichever thread.
+    /// Asks for the worker's devices. `done` gets the answer, on any thread.
     fn get_status(&self, done: GetStatusDone);
 }
 
-/// Takes a worker's answer. Dropping it says that there is none.
+/// Takes a worker's answer. Dropping it means that there is none.
 pub type GetStatusDone = Once<Vec<DeviceAttributes>>;
 
-/// A callback that is called exactly once: with what it is given, or, when it is dropped, with the
-/// news that nothing comes.
+/// A callback that is called exactly once: with the answer, or, when it is dropped, with the error
+/// that there is none.
 pub struct Once<T> {
     callback: Option<Callback<T>>,
-    /// Who does not answer, when it is dropped.
+    /// The name that the error has when it is dropped.
     whom: String,
 }
 
 type Callback<T> = Box<dyn FnOnce(Result<T, DeviceError>) + Send>;
 
 impl<T> Once<T> {
-    /// `whom`: who is to blame if no answer comes.
+    /// Creates it from a callback. `whom`: the name in the error if no answer comes.
     pub fn new(
         whom: impl Into<String>,
         callback: impl FnOnce(Result<T, DeviceError>) + Send + 'static,
@@ -75,7 +76,7 @@ impl<T> Once<T> {
         }
     }
 
-    /// Hands the answer over.
+    /// Passes the answer to the callback.
     pub fn call(mut self, answer: Result<T, DeviceError>) {
         if let Some(callback) = self.callback.take() {
             callback(answer);
@@ -103,10 +104,10 @@ impl<T> fmt::Debug for Once<T> {
 }
 
 impl RemoteDevice {
-    /// A device with the attributes that its process has told.
+    /// Creates a device with the attributes that its process has sent.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] unless `attributes.name` is a device's full name.
+    /// [`DeviceError::InvalidArgument`] unless `attributes.name` is a full device name.
     pub fn new(attributes: DeviceAttributes) -> Result<Self, DeviceError> {
         Ok(Self {
             allocator: Arc::new(HostAllocator::new(attributes.name.clone(), 0)),
@@ -116,7 +117,7 @@ impl RemoteDevice {
         })
     }
 
-    /// The same, with rates that are known otherwise.
+    /// Sets its rates.
     #[must_use]
     pub fn with_profile(mut self, profile: DeviceProfile) -> Self {
         self.profile = profile;
@@ -129,7 +130,7 @@ impl Device for RemoteDevice {
         &self.base
     }
 
-    /// One without memory: that of another process is unavailable here.
+    /// Returns an allocator without memory: memory of another process is unavailable here.
     fn allocator(&self, _: AllocatorAttributes) -> Arc<dyn Allocator> {
         Arc::clone(&self.allocator) as Arc<dyn Allocator>
     }
@@ -147,15 +148,15 @@ impl Device for RemoteDevice {
     }
 }
 
-/// Asks a worker for its devices (TensorFlow `NewRemoteDevices`). Those that it names under another
-/// job, replica or task than its own get its own; those of its own keep the name as it was sent,
-/// legacy spelling included. Of `options` only [`DiscoveryOptions::leave_out_renamed_tpus`] counts.
-/// `done` is called once, from whichever thread, with the devices in the order in which they were
-/// told, or with
+/// Asks a worker for its devices (TensorFlow `NewRemoteDevices`). Devices that it names under
+/// another job, replica or task than its own are renamed to its own; its own devices keep the name
+/// as it was sent, including legacy spellings. Of `options` only
+/// [`DiscoveryOptions::leave_out_renamed_tpus`] applies. `done` is called once, on any thread, with
+/// the devices in the order in which they were sent, or with
 /// - [`DeviceError::NotFound`] if the cache has no such worker,
-/// - what the worker failed with,
+/// - the worker's error,
 /// - [`DeviceError::InvalidArgument`] for a worker whose name lacks job, replica or task, or that
-///   names a device badly.
+///   sends a malformed device name.
 pub fn new_remote_devices(
     cache: &dyn WorkerCache,
     worker_name: &str,
@@ -211,12 +212,12 @@ fn remote_devices(
     Ok(devices)
 }
 
-/// The devices of a cluster whose attributes are known already, in their order (TensorFlow does so
-/// for the attributes of a cluster that a session is created with): what `local` knows under the
-/// name is that device, which stays the manager's; anything else is of another process.
+/// Returns the devices of a cluster whose attributes are already known, in their order (TensorFlow
+/// does this for the cluster attributes with which a session is created): a device that `local` has
+/// under the name is that device, which the manager keeps; any other belongs to another process.
 ///
 /// # Errors
-/// [`DeviceError::InvalidArgument`] for a name that is no device's full name.
+/// [`DeviceError::InvalidArgument`] for a name that is not a full device name.
 pub fn devices_from_attributes(
     local: &DeviceManager,
     attributes: Vec<DeviceAttributes>,
@@ -234,20 +235,21 @@ fn bad_worker(worker: &str, problem: &dyn fmt::Display) -> DeviceError {
     DeviceError::InvalidArgument(format!("worker `{worker}`: {problem}"))
 }
 
-/// Set to anything, it leaves out TPUs ([`DiscoveryOptions::leave_out_renamed_tpus`]). TensorFlow's
-/// variable.
+/// If set to anything, TPUs are left out ([`DiscoveryOptions::leave_out_renamed_tpus`]).
+/// TensorFlow's variable.
 pub const LEAVE_OUT_TPUS_VARIABLE: &str = "TPU_NO_POPULATE_DEVICE_LIST_FROM_CLUSTER_SPEC";
 
-/// How the devices of a cluster are found.
+/// Options of the discovery of a cluster's devices.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct DiscoveryOptions {
-    /// Names, possibly partial; devices that none of them could mean are left out. Empty = all.
+    /// Device names, possibly partial; devices that match none of them are left out. Empty means
+    /// all.
     pub device_filters: Vec<String>,
-    /// How long to wait for the slowest worker; `None` = for ever, as TensorFlow does.
+    /// How long to wait for the slowest worker; `None` means forever, as in TensorFlow.
     pub timeout: Option<Duration>,
-    /// Whether devices with `TPU` in their type, which a worker names under another task than its
-    /// own, are left out unless its job is `worker`.
+    /// Whether to leave out devices with `TPU` in their type that a worker names under another task
+    /// than its own, unless its job is `worker`.
     pub leave_out_renamed_tpus: bool,
 }
 
@@ -276,7 +278,7 @@ impl DiscoveryOptions {
         self
     }
 
-    /// The same; what is open is as [`LEAVE_OUT_TPUS_VARIABLE`] says.
+    /// Completes the options from [`LEAVE_OUT_TPUS_VARIABLE`], as far as they are not set.
     #[must_use]
     pub fn completed_from_env(mut self) -> Self {
         self.leave_out_renamed_tpus |= std::env::var_os(LEAVE_OUT_TPUS_VARIABLE).is_some();
@@ -284,14 +286,14 @@ impl DiscoveryOptions {
     }
 }
 
-/// The devices that a session of a cluster may use (TensorFlow `MasterSession` discovery): those of
-/// other processes in the order in which they answered, then `local`, whose first device is the
-/// client device. All workers that the filters leave are asked at one time; those that have not
-/// answered are named in the log every 10 s.
+/// Returns the devices that a session of a cluster may use (TensorFlow `MasterSession` discovery):
+/// those of other processes in the order in which they answered, then `local`, whose first device
+/// is the client device. All workers that pass the filters are asked at one time; those that have
+/// not answered are logged every 10 s.
 ///
 /// # Errors
-/// [`DeviceError::InvalidArgument`] for a filter that is no device name; the first worker's that
-/// fails; [`DeviceError::Failed`] naming the workers that did not answer in time.
+/// [`DeviceError::InvalidArgument`] for a filter that is not a device name; the error of the first
+/// worker that fails; [`DeviceError::Failed`] with the workers that did not answer in time.
 pub fn discover_devices(
     cache: &dyn WorkerCache,
     local: &DeviceSet,

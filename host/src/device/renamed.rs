@@ -31,8 +31,8 @@ use crate::tensor::Allocator;
 use crate::tensor::Literal;
 use crate::tensor::Tensor;
 
-/// A device under the job, replica and task of another name (TensorFlow `RenamedDevice`): the same
-/// memory and kernels, and the same resources unless it is isolated.
+/// A device under the job, replica and task of another name (TensorFlow `RenamedDevice`): it has
+/// the same memory and kernels, and the same resources unless it is isolated.
 #[derive(Debug)]
 pub struct RenamedDevice {
     base: DeviceBase,
@@ -41,9 +41,9 @@ pub struct RenamedDevice {
 }
 
 impl RenamedDevice {
-    /// `underlying`, named by the job, replica and task of `new_base` and its own type and index; a
-    /// type or index in `new_base` does not matter. All other attributes are the same. It
-    /// shares resources and stateful kernels with `underlying`.
+    /// Names `underlying` by the job, replica and task of `new_base` and by its own type and index;
+    /// a type or index in `new_base` is ignored. All other attributes are the same. It shares
+    /// resources and stateful kernels with `underlying`.
     ///
     /// # Errors
     /// [`DeviceError::InvalidArgument`] unless `new_base` is a full name.
@@ -56,7 +56,7 @@ impl RenamedDevice {
         })
     }
 
-    /// The same with resources and stateful kernels of its own (TensorFlow
+    /// Does the same, with its own resources and stateful kernels (TensorFlow
     /// `isolate_session_state`).
     ///
     /// # Errors
@@ -73,14 +73,14 @@ impl RenamedDevice {
         })
     }
 
-    /// The same, with threads of its own for loops inside kernels.
+    /// Sets its own threads for loops inside kernels.
     #[must_use]
     pub fn with_intra_op_pool(mut self, pool: Arc<IntraOpPool>) -> Self {
         self.pool = Some(pool);
         self
     }
 
-    /// The device behind the name.
+    /// Returns the renamed device.
     pub fn underlying(&self) -> &Arc<dyn Device> {
         &self.underlying
     }
@@ -125,6 +125,10 @@ impl Device for RenamedDevice {
 
     fn memory_capacity_bytes(&self) -> u64 {
         self.underlying.memory_capacity_bytes()
+    }
+
+    fn max_allocation_bytes(&self) -> u64 {
+        self.underlying.max_allocation_bytes()
     }
 
     fn profile(&self) -> DeviceProfile {
@@ -255,7 +259,8 @@ mod tests {
         let name = DeviceName::full("localhost", 0, 0, "CPU", 1);
         let attributes = DeviceAttributes::new(&name, "CPU", 1 << 20);
         let device = SimpleDevice::new(attributes).unwrap();
-        Arc::new(device.with_chip("card 1"))
+        let device = device.with_chip("card 1");
+        Arc::new(device.with_max_allocation_bytes(1 << 20))
     }
 
     #[test]
@@ -314,6 +319,7 @@ mod tests {
                 renamed.memory_capacity_bytes(),
                 device.memory_capacity_bytes()
             );
+            assert_eq!(renamed.max_allocation_bytes(), 1 << 20);
             assert_eq!(renamed.profile(), device.profile());
             assert_eq!(renamed.chip(), Some("card 1"));
             let kernels = |device: &dyn Device| {

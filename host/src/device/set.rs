@@ -15,13 +15,14 @@ use crate::names::DeviceId;
 use crate::names::DeviceName;
 use crate::names::NameArena;
 
-/// Priority of a device type that no factory of the registry makes.
+/// Priority of a device type that no factory of the registry creates.
 pub const UNREGISTERED_TYPE_PRIORITY: i32 = -1;
 
-/// Devices, in the order they were added; [`DeviceId`] is the position. TensorFlow `DeviceSet`.
+/// Devices, in the order in which they were added; [`DeviceId`] is the position. TensorFlow
+/// `DeviceSet`.
 ///
-/// Made by [`super::FactoryRegistry::create_devices`], which hands over the priorities of its
-/// factories, or from devices at hand. Immutable once shared.
+/// Created by [`super::FactoryRegistry::create_devices`], with the priorities of its factories, or
+/// from existing devices. Immutable once shared.
 #[derive(Clone, Default)]
 pub struct DeviceSet {
     devices: Vec<Arc<dyn Device>>,
@@ -31,13 +32,13 @@ pub struct DeviceSet {
     spelled: Vec<DeviceId>,
     type_priorities: BTreeMap<String, i32>,
     client_device: Option<DeviceId>,
-    /// Rates of devices that have others here than they state themselves; may be shorter than the
-    /// devices are many.
+    /// Rates of devices that differ from what they state; may have fewer entries than there are
+    /// devices.
     profiles: Vec<Option<DeviceProfile>>,
 }
 
 impl DeviceSet {
-    /// A set of these devices, whose types have no priority yet.
+    /// Creates a set of these devices, whose types have no priority yet.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Self {
         let mut set = Self::default();
         for device in devices {
@@ -46,7 +47,7 @@ impl DeviceSet {
         set
     }
 
-    /// The same, with the priority of each device type: larger is preferred.
+    /// Sets the priority of each device type: larger is preferred.
     #[must_use]
     pub fn with_type_priorities<S: Into<String>>(
         mut self,
@@ -60,17 +61,18 @@ impl DeviceSet {
         self
     }
 
-    /// The same, with the priorities of another set's device types.
+    /// Sets the priorities of device types to those of another set.
     #[must_use]
     pub fn with_type_priorities_of(mut self, other: &Self) -> Self {
         self.type_priorities.clone_from(&other.type_priorities);
         self
     }
 
-    /// The same devices under the same names, with resources and stateful kernels of their own.
+    /// Returns the same devices under the same names, with their own resources and stateful
+    /// kernels.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] for a device whose name is no full name.
+    /// [`DeviceError::InvalidArgument`] for a device without a full name.
     pub fn isolated(&self) -> Result<Self, DeviceError> {
         let devices = self.iter().map(|(_, device)| {
             let task = device.name().address_space().to_string();
@@ -84,9 +86,8 @@ impl DeviceSet {
         Ok(set)
     }
 
-    /// The same, with these rates of a device in place of those that it states: what was measured,
-    /// or what an app knows better. They are the set's, not the device's, which other sessions
-    /// may share.
+    /// Sets the rates of a device, instead of those that it states: for example measured ones. They
+    /// belong to the set, not to the device, which other sessions may share.
     ///
     /// # Panics
     /// If there is no such device.
@@ -104,8 +105,8 @@ impl DeviceSet {
         self.profiles[device.index()] = profile;
     }
 
-    /// The rates of a device that costs are computed from: those of [`Self::with_profile`], else
-    /// what the device states.
+    /// Returns the rates of a device from which costs are computed: those of
+    /// [`Self::with_profile`], otherwise those that the device states.
     ///
     /// # Panics
     /// If there is no such device.
@@ -115,7 +116,7 @@ impl DeviceSet {
         own.copied().flatten().unwrap_or_else(stated)
     }
 
-    /// The same, with the device where the client's values are.
+    /// Sets the device that holds the client's values.
     ///
     /// # Panics
     /// If there is no such device.
@@ -129,7 +130,7 @@ impl DeviceSet {
         self
     }
 
-    /// Appends a device. Of two devices with one name the first keeps it.
+    /// Adds a device. If two devices have the same name, lookups find the first.
     pub fn add(&mut self, device: Arc<dyn Device>) -> DeviceId {
         let id = DeviceId(u32::try_from(self.devices.len()).expect("far fewer than 2^32 devices"));
         for name in device.name().mapping_names() {
@@ -142,29 +143,29 @@ impl DeviceSet {
         id
     }
 
-    /// Appends a device of another set, with the rates that it has there.
+    /// Adds a device of another set, with its rates in that set.
     pub(crate) fn add_of(&mut self, other: &Self, device: DeviceId) -> DeviceId {
         let id = self.add(Arc::clone(&other.devices[device.index()]));
         self.set_profile(id, other.profiles.get(device.index()).copied().flatten());
         id
     }
 
-    /// Number of devices.
+    /// Returns the number of devices.
     pub fn len(&self) -> usize {
         self.devices.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.devices.is_empty()
     }
 
-    /// The device of this id.
+    /// Returns the device with this id.
     pub fn get(&self, id: DeviceId) -> Option<&Arc<dyn Device>> {
         self.devices.get(id.index())
     }
 
-    /// All devices with their ids.
+    /// Returns all devices with their ids.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a set holds far fewer than 2^32 devices"
@@ -176,14 +177,15 @@ impl DeviceSet {
             .map(|(index, device)| (DeviceId(index as u32), device))
     }
 
-    /// The device of exactly this name: its full name, canonical or legacy. Partial, local and
-    /// reordered names find nothing; see [`Self::find_matching`].
+    /// Returns the device with exactly this name: its full name, canonical or legacy. Partial,
+    /// local and reordered names find nothing; see [`Self::find_matching`].
     pub fn find_by_name(&self, name: &str) -> Option<DeviceId> {
         let spelling = self.spellings.find(name)?;
         Some(self.spelled[spelling as usize])
     }
 
-    /// The devices that a possibly partial name matches, in the order they were added.
+    /// Returns the devices that a possibly partial name matches, in the order in which they were
+    /// added.
     pub fn find_matching(&self, spec: &DeviceName) -> Vec<DeviceId> {
         self.iter()
             .filter(|(_, device)| spec.matches(device.name()))
@@ -191,7 +193,8 @@ impl DeviceSet {
             .collect()
     }
 
-    /// The devices of a type (their attribute, not their name), in the order they were added.
+    /// Returns the devices of a type (their attribute, not their name), in the order in which they
+    /// were added.
     pub fn of_type(&self, device_type: &str) -> Vec<DeviceId> {
         self.iter()
             .filter(|(_, device)| device.attributes().device_type == device_type)
@@ -199,8 +202,8 @@ impl DeviceSet {
             .collect()
     }
 
-    /// The number of each device's chip: devices that name the same one ([`Device::chip`]) have the
-    /// number of the first of them, all others their own.
+    /// Returns the number of each device's chip: devices with the same chip ([`Device::chip`]) have
+    /// the number of the first of them, all others their own.
     pub fn chips(&self) -> Vec<u32> {
         let mut first_of_chip: HashMap<&str, u32> = HashMap::new();
         self.iter()
@@ -211,13 +214,13 @@ impl DeviceSet {
             .collect()
     }
 
-    /// The device where the client's values are, if one was named.
+    /// Returns the device that holds the client's values, if it is set.
     pub fn client_device(&self) -> Option<DeviceId> {
         self.client_device
     }
 
-    /// Priority of a device type: larger is preferred; [`UNREGISTERED_TYPE_PRIORITY`] if no factory
-    /// makes it.
+    /// Returns the priority of a device type: larger is preferred; [`UNREGISTERED_TYPE_PRIORITY`]
+    /// if no factory creates it.
     pub fn type_priority(&self, device_type: &str) -> i32 {
         self.type_priorities
             .get(device_type)
@@ -225,8 +228,8 @@ impl DeviceSet {
             .unwrap_or(UNREGISTERED_TYPE_PRIORITY)
     }
 
-    /// All devices, most preferred first: by priority of the type, then by name as a text (`GPU:10`
-    /// before `GPU:2`).
+    /// Returns all devices, most preferred first: by the priority of the type, then by name as a
+    /// string (`GPU:10` before `GPU:2`).
     pub fn prioritized_devices(&self) -> Vec<(DeviceId, i32)> {
         let mut devices: Vec<_> = self
             .iter()
@@ -236,7 +239,7 @@ impl DeviceSet {
         devices
     }
 
-    /// The distinct device types, most preferred first: by priority, then by name.
+    /// Returns the distinct device types, most preferred first: by priority, then by name.
     pub fn prioritized_types(&self) -> Vec<&str> {
         let mut types: Vec<&str> = self
             .devices
@@ -250,7 +253,7 @@ impl DeviceSet {
     }
 
     /// Sorts (device, priority) pairs: larger priority first, then larger priority of the type,
-    /// then name as a text.
+    /// then by name as a string.
     pub fn sort_by_priority(&self, devices: &mut [(DeviceId, i32)]) {
         devices.sort_by_cached_key(|&(id, priority)| {
             let attributes = self.devices[id.index()].attributes();
@@ -263,7 +266,7 @@ impl DeviceSet {
     }
 
     /// Sorts (type, priority) pairs: larger priority first, then larger priority of the type, then
-    /// name.
+    /// by name.
     pub fn sort_types_by_priority<S: AsRef<str>>(&self, types: &mut [(S, i32)]) {
         types.sort_by(|(a, x), (b, y)| {
             let (a, b) = (a.as_ref(), b.as_ref());

@@ -14,8 +14,8 @@ use super::traits::KernelDevice;
 use crate::tensor::Allocator;
 use crate::tensor::HostAllocator;
 
-/// A device of any name and type that runs kernels on the calling thread, in host memory of its
-/// own: for placing on machines that are not there, and for tests of policies and kernels.
+/// A device of any name and type that runs kernels on the calling thread, in its own host memory:
+/// for placing on machines that are not present, and for tests of policies and kernels.
 #[derive(Debug)]
 pub struct SimpleDevice {
     base: DeviceBase,
@@ -23,14 +23,15 @@ pub struct SimpleDevice {
     context: Arc<dyn DeviceContext>,
     profile: DeviceProfile,
     chip: Option<String>,
+    max_allocation_bytes: u64,
 }
 
 impl SimpleDevice {
-    /// A device with these attributes, the memory that they state, and the documented rates of one
-    /// CPU thread.
+    /// Creates a device with these attributes, the memory that they state, and the documented rates
+    /// of one CPU thread.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidArgument`] unless `attributes.name` is a device's full name.
+    /// [`DeviceError::InvalidArgument`] unless `attributes.name` is a full device name.
     pub fn new(attributes: DeviceAttributes) -> Result<Self, DeviceError> {
         let capacity_bytes = attributes.memory_limit_bytes;
         let memory = Arc::new(HostAllocator::new(attributes.name.clone(), capacity_bytes));
@@ -38,26 +39,34 @@ impl SimpleDevice {
             base: DeviceBase::new(attributes)?,
             profile: DeviceProfile::default_cpu(1),
             chip: None,
+            max_allocation_bytes: u64::MAX,
             context: Arc::new(HostMemoryContext::new(Arc::clone(&memory) as _)),
             memory,
         })
     }
 
-    /// The same, with these rates.
+    /// Sets its rates.
     #[must_use]
     pub fn with_profile(mut self, profile: DeviceProfile) -> Self {
         self.profile = profile;
         self
     }
 
-    /// The same, as one of the devices that share this chip ([`Device::chip`]).
+    /// Makes it one of the devices that share this chip ([`Device::chip`]).
     #[must_use]
     pub fn with_chip(mut self, chip: impl Into<String>) -> Self {
         self.chip = Some(chip.into());
         self
     }
 
-    /// The same, with this much memory; what the attributes state stays.
+    /// Sets its largest allocation ([`Device::max_allocation_bytes`]).
+    #[must_use]
+    pub fn with_max_allocation_bytes(mut self, bytes: u64) -> Self {
+        self.max_allocation_bytes = bytes;
+        self
+    }
+
+    /// Sets its memory capacity. The attributes do not change.
     #[must_use]
     pub fn with_memory_capacity_bytes(mut self, bytes: u64) -> Self {
         let name = self.base.attributes().name.clone();
@@ -78,6 +87,10 @@ impl Device for SimpleDevice {
 
     fn memory_capacity_bytes(&self) -> u64 {
         self.memory.limit_bytes()
+    }
+
+    fn max_allocation_bytes(&self) -> u64 {
+        self.max_allocation_bytes
     }
 
     fn profile(&self) -> DeviceProfile {

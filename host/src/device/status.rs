@@ -1,4 +1,4 @@
-//! Status categories: the small set of numbers by which TensorFlow and its clients sort errors.
+//! Status codes: the small set of numbers by which TensorFlow and its clients classify errors.
 
 use std::fmt;
 
@@ -10,49 +10,49 @@ use crate::device::kernel_registry::KernelLookupError;
 use crate::names::NameError;
 use crate::tensor::TensorError;
 
-/// Category of an error (TensorFlow `error.Code`, which is gRPC's). The text of an error says what
-/// happened; the category is what a program decides by, and what crosses a wire as a number.
+/// The category of an error (TensorFlow `error.Code`, which is gRPC's). An error's message says
+/// what happened; programs decide by the category, which is sent as a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum StatusCode {
     /// No error.
     Ok = 0,
-    /// The caller called it off.
+    /// The caller cancelled the operation.
     Cancelled = 1,
-    /// An error of no known category.
+    /// An error of unknown category.
     Unknown = 2,
-    /// What was given is wrong, whatever state the system is in.
+    /// An argument is wrong, regardless of the state of the system.
     InvalidArgument = 3,
-    /// It took longer than allowed.
+    /// The operation took longer than allowed.
     DeadlineExceeded = 4,
-    /// What was named does not exist.
+    /// Something that was named does not exist.
     NotFound = 5,
-    /// What was to be made exists already.
+    /// Something that was to be created already exists.
     AlreadyExists = 6,
     /// The caller may not do this.
     PermissionDenied = 7,
-    /// Something is used up: memory, handles.
+    /// A resource is exhausted: memory, handles.
     ResourceExhausted = 8,
-    /// The system is not in the state that this needs.
+    /// The system is not in the required state.
     FailedPrecondition = 9,
-    /// Given up because of something that happened at the same time; may be tried again.
+    /// Aborted because of a concurrent event; may be retried.
     Aborted = 10,
-    /// Past the end of what is there.
+    /// Beyond the end of a range.
     OutOfRange = 11,
     /// Allowed, but not implemented.
     Unimplemented = 12,
-    /// Something that must hold does not: a bug, or a broken device.
+    /// An invariant is violated: a bug, or a broken device.
     Internal = 13,
-    /// Not reachable now; may be tried again.
+    /// Not reachable now; may be retried.
     Unavailable = 14,
-    /// Data are lost or damaged.
+    /// Data is lost or damaged.
     DataLoss = 15,
-    /// The caller did not say who it is.
+    /// The caller is not authenticated.
     Unauthenticated = 16,
 }
 
 impl StatusCode {
-    /// All of them, by number.
+    /// All codes, by number.
     pub const ALL: [Self; 17] = [
         Self::Ok,
         Self::Cancelled,
@@ -73,19 +73,19 @@ impl StatusCode {
         Self::Unauthenticated,
     ];
 
-    /// The number on the wire (`error.Code`).
+    /// Returns the number of the code (`error.Code`).
     pub const fn number(self) -> i32 {
         self as i32
     }
 
-    /// The category of a number; `None` if there is none (a newer peer may send others: take them
-    /// as [`Self::Unknown`]).
+    /// Returns the code of a number; `None` if there is none (a newer peer may send others: treat
+    /// them as [`Self::Unknown`]).
     pub fn from_number(number: i32) -> Option<Self> {
         let index = usize::try_from(number).ok()?;
         Self::ALL.get(index).copied()
     }
 
-    /// `InvalidArgument`, `NotFound` and so on.
+    /// Returns the name: `InvalidArgument`, `NotFound` and so on.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ok => "Ok",
@@ -116,7 +116,7 @@ impl fmt::Display for StatusCode {
 }
 
 impl DeviceError {
-    /// Its category.
+    /// Returns the status code of the error.
     pub fn code(&self) -> StatusCode {
         match self {
             Self::Absent { .. } | Self::Topology(_) => StatusCode::FailedPrecondition,
@@ -130,7 +130,7 @@ impl DeviceError {
 }
 
 impl KernelError {
-    /// Its category.
+    /// Returns the status code of the error.
     pub fn code(&self) -> StatusCode {
         match self {
             Self::InvalidArgument(_) => StatusCode::InvalidArgument,
@@ -156,7 +156,7 @@ fn of_tensor(error: &TensorError) -> StatusCode {
 }
 
 impl KernelLookupError {
-    /// Its category.
+    /// Returns the status code of the error.
     pub fn code(&self) -> StatusCode {
         match self {
             Self::EmptyConstraint { .. } => StatusCode::Unimplemented,
@@ -169,7 +169,7 @@ impl KernelLookupError {
 }
 
 impl KernelCreationError {
-    /// Its category.
+    /// Returns the status code of the error.
     pub fn code(&self) -> StatusCode {
         match self {
             Self::NodeDef(_) => StatusCode::InvalidArgument,
@@ -182,14 +182,14 @@ impl KernelCreationError {
 }
 
 impl RegisterError {
-    /// Its category.
+    /// Returns the status code of the error.
     pub fn code(&self) -> StatusCode {
         StatusCode::AlreadyExists
     }
 }
 
 impl NameError {
-    /// Its category.
+    /// Returns the status code of the error.
     pub fn code(&self) -> StatusCode {
         match self {
             Self::MalformedDevice(_) => StatusCode::Internal,

@@ -1,4 +1,4 @@
-//! What one run has on one device.
+//! The resources of one run on one device.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,8 +25,8 @@ use crate::tensor::OutOfMemory;
 /// Number of a run, unique in its process (TensorFlow `step_id`).
 pub type StepNumber = u64;
 
-/// What one run has on one device: temporary memory, and a container for resources that end with
-/// the run. Nothing of it is made before a kernel asks for it.
+/// The resources of one run on one device: temporary memory, and a container for resources that end
+/// with the run. Both are created when a kernel first needs them.
 #[derive(Debug, Default)]
 pub struct DeviceStep {
     number: AtomicU64,
@@ -35,12 +35,13 @@ pub struct DeviceStep {
 }
 
 impl DeviceStep {
-    /// Begins a run; the one before has been finished.
+    /// Begins a run; the previous one has been finished.
     pub(crate) fn begin(&self, number: StepNumber) {
         self.number.store(number, Ordering::Relaxed);
     }
 
-    /// The same run without its memory, for who ends it while somebody holds this.
+    /// Returns the same run without its memory, to end it while an asynchronous kernel still holds
+    /// this.
     pub(crate) fn handed_on(&self) -> Self {
         Self {
             number: AtomicU64::new(self.number()),
@@ -49,25 +50,25 @@ impl DeviceStep {
         }
     }
 
-    /// Number of the run.
+    /// Returns the number of the run.
     pub fn number(&self) -> StepNumber {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Temporary memory of the run on `device`.
+    /// Returns the allocator of the run's temporary memory on `device`.
     pub(crate) fn allocator(&self, device: &dyn Device) -> &Arc<dyn Allocator> {
         self.allocator
             .get_or_init(|| device.step_allocator(AllocatorAttributes::default(), self.number()))
     }
 
-    /// The container of the resource manager that is cleaned up when the run ends.
+    /// Returns the container of the resource manager that is cleaned up when the run ends.
     pub fn container(&self) -> &str {
         self.container
             .get_or_init(|| format!("__per_step_{}", self.number()))
     }
 
-    /// What the run has used, in the order in which it goes back: the method of the device, and of
-    /// what there is to drop.
+    /// Describes the resources that the run has used, in the order in which they are released: the
+    /// method of the device, and what there is to drop.
     pub(crate) fn describe_use(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
         let allocator = self.allocator.get();
         let container = self.container.get();
@@ -79,7 +80,7 @@ impl DeviceStep {
         .flatten()
     }
 
-    /// Ends the run: temporary memory goes back to the device, resources of the run are dropped.
+    /// Ends the run: returns temporary memory to the device, and drops the run's resources.
     pub(crate) fn finish(&mut self, device: &dyn Device) -> Result<(), StepError> {
         drop(self.allocator.take());
         if let Some(container) = self.container.take() {
@@ -98,9 +99,9 @@ pub(crate) enum StepError {
     Resource(#[from] ResourceError),
 }
 
-/// Temporary memory of one run (TensorFlow `Device::GetStepAllocator`): what kernels have done with
-/// is handed out again within the run, and goes back to the device when the allocator is dropped,
-/// at the end of the run. What is held longer goes back when it is dropped.
+/// Temporary memory of one run (TensorFlow `Device::GetStepAllocator`). Memory that kernels have
+/// released is reused within the run. It is returned to the device when the allocator is dropped,
+/// at the end of the run; memory that is still held then is returned when it is dropped.
 pub struct StepAllocator {
     shared: Arc<Shared>,
 }
@@ -108,18 +109,18 @@ pub struct StepAllocator {
 struct Shared {
     name: String,
     device: Arc<dyn Allocator>,
-    /// What nobody holds, by length in bytes.
+    /// Released buffers, by length in bytes.
     free: Mutex<BTreeMap<usize, Vec<Buffer>>>,
 }
 
-/// Goes back to the run's memory when it is dropped.
+/// A buffer that returns to the run's memory when it is dropped.
 struct Lent {
     buffer: Option<Buffer>,
     home: Weak<Shared>,
 }
 
 impl StepAllocator {
-    /// Of a run of this number, on memory of `device`.
+    /// Creates the allocator of a run of this number, on memory of `device`.
     pub fn new(device: Arc<dyn Allocator>, step: StepNumber) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -130,7 +131,7 @@ impl StepAllocator {
         }
     }
 
-    /// Bytes that the run has and nobody holds.
+    /// Returns the bytes of the run's memory that are not in use.
     pub fn free_bytes(&self) -> usize {
         let free = self.shared.free();
         free.iter()

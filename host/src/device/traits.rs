@@ -1,4 +1,4 @@
-//! The device seam: what every device has, and the two ways of executing.
+//! The interface of devices: what every device has, and the two ways of executing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,62 +32,68 @@ use crate::tensor::Allocator;
 use crate::tensor::Literal;
 use crate::tensor::Tensor;
 
-/// Which of a device's allocators (TensorFlow `AllocatorAttributes`).
+/// Selects one of a device's allocators (TensorFlow `AllocatorAttributes`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct AllocatorAttributes {
-    /// Memory of the host rather than of the device.
+    /// Host memory rather than the device's own.
     pub on_host: bool,
     /// Host memory that a GPU can copy from without staging.
     pub gpu_compatible: bool,
 }
 
-/// [`Device::chip`] of what computes with the host's own processor, through whichever runtime.
+/// The [`Device::chip`] of devices that compute with the host's processor, under any runtime.
 pub const HOST_PROCESSOR: &str = "host processor";
 
-/// A device. Shared by sessions; every method may be called from any thread.
+/// A device. Sessions share it; every method may be called from any thread.
 pub trait Device: Send + Sync + fmt::Debug {
-    /// Attributes, name, resources and stateful kernels.
+    /// Returns attributes, name, resources and stateful kernels.
     fn base(&self) -> &DeviceBase;
 
-    /// Memory for its tensors.
+    /// Returns the allocator of its tensors.
     fn allocator(&self, attributes: AllocatorAttributes) -> Arc<dyn Allocator>;
 
-    /// Bytes that plans may use on it. (`memory_limit_bytes` is TensorFlow's nominal figure.)
+    /// Returns the bytes that plans may use on it. (`memory_limit_bytes` is TensorFlow's nominal
+    /// limit.)
     fn memory_capacity_bytes(&self) -> u64;
 
-    /// The rates that it states: documented defaults, or what its driver tells. Plans take them
-    /// from [`DeviceSet::profile`](super::DeviceSet::profile), where measured ones may stand in
-    /// their place.
+    /// Returns the size of the largest tensor that it can allocate, in bytes. Placement does not
+    /// offer it to nodes with larger tensors.
+    fn max_allocation_bytes(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Returns its stated rates: documented defaults, or what its driver reports. Plans use those
+    /// of [`DeviceSet::profile`](super::DeviceSet::profile), which may be measured.
     fn profile(&self) -> DeviceProfile;
 
-    /// The chip whose execution units it computes with, by a name that is equal for all devices of
-    /// this process that share them: one chip seen through two runtimes, or two platforms on
-    /// one card. [`HOST_PROCESSOR`] is the name of the host's own; others are best named by
-    /// something that a chip keeps under every runtime, such as its address on the bus. Plans give
-    /// the devices of one chip its time only once. `None`: the device has its units for itself,
-    /// or states only its part of their rates ([`Self::n_sharing_rates`]).
+    /// Returns the name of the chip that it computes with, which is equal for all devices of this
+    /// process that share the chip: one chip under two runtimes, or two platforms on one card.
+    /// [`HOST_PROCESSOR`] is the name of the host's processor; name other chips by something that
+    /// is the same under every runtime, such as the bus address. Plans give the devices of one chip
+    /// its time only once. `None` means that the device has its execution units for itself, or
+    /// states only its share of their rates ([`Self::n_sharing_rates`]).
     fn chip(&self) -> Option<&str> {
         None
     }
 
-    /// How many devices, this one included, compute with the same threads, so that each states an
-    /// equal part of their rates. What is measured of one of them, while the others are idle,
-    /// is divided by this.
+    /// Returns how many devices, including this one, compute with the same threads, so that each
+    /// states an equal share of their rates. A rate that is measured on one of them while the
+    /// others are idle is divided by this.
     fn n_sharing_rates(&self) -> u32 {
         1
     }
 
-    /// What it says about itself.
+    /// Returns its description.
     fn attributes(&self) -> &DeviceAttributes {
         self.base().attributes()
     }
 
-    /// Its parsed name; fully specified for devices that run graphs.
+    /// Returns its parsed name, which is fully specified for devices that run graphs.
     fn name(&self) -> &DeviceName {
         self.base().name()
     }
 
-    /// Variables, tables and queues that stand on it.
+    /// Returns its variables, tables and queues.
     ///
     /// # Errors
     /// [`DeviceError::InvalidArgument`] for a device of another process.
@@ -95,15 +101,15 @@ pub trait Device: Send + Sync + fmt::Debug {
         self.base().resource_manager()
     }
 
-    /// Stateful kernels of the sessions that use it.
+    /// Returns the stateful kernels of the sessions that use it.
     fn op_segment(&self) -> &Arc<OpSegment> {
         self.base().op_segment()
     }
 
-    /// Temporary memory for one run; what it has left goes back to the device when it is dropped,
-    /// at the end of the run. Unless this says otherwise, memory that the host sees is used
-    /// again within the run, behind a [`Memory`](crate::tensor::Memory) of the run's own: a
-    /// device whose kernels look for their own type there gives its allocator here.
+    /// Returns the allocator of temporary memory for one run. It is dropped at the end of the run,
+    /// and returns its memory to the device. By default, host-visible memory is reused within the
+    /// run, as a [`Memory`](crate::tensor::Memory) of another type; a device whose kernels need
+    /// their own type returns its own allocator here.
     fn step_allocator(
         &self,
         attributes: AllocatorAttributes,
@@ -112,41 +118,40 @@ pub trait Device: Send + Sync + fmt::Debug {
         Arc::new(StepAllocator::new(self.allocator(attributes), step))
     }
 
-    /// Whether it was taken out of its manager; runs on it are refused then.
+    /// Returns whether it was removed from its manager; it then rejects runs.
     fn is_removed(&self) -> bool {
         self.base().is_removed()
     }
 
-    /// Whether it belongs to this process.
+    /// Returns whether it belongs to this process.
     fn is_local(&self) -> bool {
         true
     }
 
-    /// Streams and events, for a device that has them.
+    /// Returns its streams and events, if it has any.
     fn accelerator_info(&self) -> Option<&AcceleratorInfo> {
         None
     }
 
-    /// Returns when all work submitted before has ended.
+    /// Waits until all work submitted before has ended.
     ///
     /// # Errors
-    /// When the device is lost.
+    /// If the device is lost.
     fn sync(&self) -> Result<(), DeviceError> {
         Ok(())
     }
 
-    /// The same at the end of a run, whose work alone decides the answer: several runs may use the
-    /// device at one time, and what fails in one must be neither the other's error nor its own
-    /// success. A device that cannot tell runs apart answers for all.
+    /// Does the same at the end of a run, and reports failures of that run only: several runs may
+    /// use the device at one time. A device that cannot tell runs apart reports failures of any.
     ///
     /// # Errors
-    /// When the device is lost, or work of the run has failed.
+    /// If the device is lost, or work of the run has failed.
     fn sync_step(&self, step: StepNumber) -> Result<(), DeviceError> {
         let _ = step;
         self.sync()
     }
 
-    /// The device as one that executes node by node, if it is one.
+    /// Returns the device as one that executes node by node, if it is one.
     fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {
         None
     }
@@ -155,14 +160,16 @@ pub trait Device: Send + Sync + fmt::Debug {
 /// A device that executes node by node with kernels of the registry (CPU, GPU, SYCL, and devices
 /// that apps add).
 pub trait KernelDevice: Device {
-    /// How tensors get in and out, for nodes that have no context of their own.
+    /// Returns the context by which tensors are copied, for nodes that have no context of their
+    /// own.
     fn default_context(&self) -> &Arc<dyn DeviceContext>;
 
-    /// Contexts of those `nodes` of a graph that shall have one of their own (a GPU that gives
-    /// nodes to several streams). Asked once per plan, before its kernels are made.
+    /// Assigns contexts to those `nodes` of a graph that are to have their own, for example on a
+    /// GPU that distributes nodes over several streams. Called once per plan, before its kernels
+    /// are created.
     ///
     /// # Errors
-    /// [`DeviceError`], with which the plan is refused.
+    /// [`DeviceError`]; the plan is then rejected.
     fn fill_context_map(
         &self,
         graph: &Graph,
@@ -172,13 +179,14 @@ pub trait KernelDevice: Device {
         Ok(DeviceContextMap::default())
     }
 
-    /// Replaces nodes of its part of a plan by others that compute the same (fused kernels). Asked
-    /// once per plan, after the cut and before kernels are made; `library` holds the functions
-    /// of the graph. Results must not depend on whether this is called, beyond what a kernel's
-    /// results may differ by on two devices (the order of sums, the last bits of functions).
+    /// Replaces nodes of its part of a plan by others that compute the same (fused kernels). Called
+    /// once per plan, after partitioning and before kernels are created; `library` holds the
+    /// functions of the graph. The results may differ from those without this call only as far as
+    /// the results of one kernel may differ between two devices (the order of sums, the last bits
+    /// of functions).
     ///
     /// # Errors
-    /// [`DeviceError`], with which the plan is refused.
+    /// [`DeviceError`]; the plan is then rejected.
     fn maybe_rewrite_graph(
         &self,
         library: &[Function],
@@ -188,8 +196,8 @@ pub trait KernelDevice: Device {
         Ok(())
     }
 
-    /// Runs a kernel to its end, on the calling thread; on an accelerator, up to where its work is
-    /// given to the device.
+    /// Runs a kernel to its end on the calling thread; on an accelerator, until its work is
+    /// submitted.
     ///
     /// # Errors
     /// The kernel's.
@@ -201,13 +209,13 @@ pub trait KernelDevice: Device {
         kernel.compute(context)
     }
 
-    /// Starts a kernel that ends later; `done` may be called from another thread, and before this
+    /// Starts an asynchronous kernel. `done` may be called from any thread, also before this
     /// returns.
     fn compute_async(&self, kernel: &dyn AsyncKernel, context: AsyncKernelContext, done: Done) {
         kernel.compute_async(context, done);
     }
 
-    /// The tensor of a constant, in this device's memory unless `on_host` (TensorFlow
+    /// Returns the tensor of a constant, in this device's memory unless `on_host` (TensorFlow
     /// `MakeTensorFromProto`).
     ///
     /// # Errors
@@ -228,26 +236,28 @@ pub trait KernelDevice: Device {
         }
     }
 
-    /// Whether kernels' work may still be under way when [`Self::compute`] has returned, so that
-    /// what they read and wrote must be handed to [`Self::consume_accessed_tensors`]. A device
-    /// whose commands hold what they touch records nothing; that its work may be under way is
-    /// then said by its contexts ([`DeviceContext::copies_are_async`]).
+    /// Returns whether work of a kernel may continue when [`Self::compute`] has returned, so that
+    /// the tensors it accesses must be passed to [`Self::consume_accessed_tensors`]. A device whose
+    /// commands keep their tensors returns false; its contexts then report that its work may
+    /// continue ([`DeviceContext::copies_are_async`]).
     fn records_accessed_tensors(&self) -> bool {
         false
     }
 
-    /// Takes what a kernel has read and written; the device drops it when the work of `context` has
-    /// come so far.
+    /// Takes the tensors that a kernel has read and written. The device drops them when the work of
+    /// `context` has reached this point.
     fn consume_accessed_tensors(&self, context: &dyn DeviceContext, tensors: AccessedTensors) {
         let _ = (context, tensors);
     }
 
-    /// The device as one that compiles programs, if it is one: for kernels that are not Rust.
+    /// Returns the device as one that compiles programs, if it is one: for kernels that are not
+    /// Rust.
     fn as_program_device(&self) -> Option<&dyn ProgramDevice> {
         None
     }
 
-    /// Threads for loops inside a kernel; `None` = the kernel runs on the calling thread alone.
+    /// Returns the threads for loops inside a kernel; `None` means that the kernel runs on the
+    /// calling thread alone.
     fn intra_op_pool(&self) -> Option<&IntraOpPool> {
         None
     }

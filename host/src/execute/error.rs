@@ -1,4 +1,7 @@
 //! Errors of preparing and running plans.
+//!
+//! A message contains its cause. The field of the cause is spelled `r#source`, so that `thiserror`
+//! does not return it as [`std::error::Error::source`], too, and callers do not print it twice.
 
 use std::fmt;
 use std::time::Duration;
@@ -53,7 +56,8 @@ pub enum ExecuteError {
     },
     /// The run selects a thread pool that the executor does not have.
     #[error(
-        "invalid inter_op_thread_pool {pool}: the executor has {n_pools} pools, numbered from 0; -1 selects the caller's thread alone"
+        "invalid inter_op_thread_pool {pool}: expected 0 to {}, or -1 for the caller's thread alone",
+        n_pools.saturating_sub(1)
     )]
     NoSuchPool {
         /// The index that the run selects.

@@ -235,7 +235,9 @@ impl Executor {
             async_cancel: CancelToken::default(),
         };
         let (mut stage, outcome) = match pool {
-            // Without arenas memory is short, and concurrent steps hold more of it.
+            // Without arenas memory is short, and concurrent steps hold more of it: one operation
+            // executes at a time. Even then this thread cannot execute all of them if some end
+            // later, on other threads.
             Some(pool)
                 if choice.mode == ExecutionMode::Shared
                     && (stage.has_arenas || program.is_async) =>

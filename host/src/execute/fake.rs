@@ -1,6 +1,7 @@
 //! Fake devices, kernels and graphs for the tests of this module and of the partitioner.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::candidates::HostMemory;
 use crate::device::{
@@ -26,6 +27,8 @@ pub(crate) struct FakeDevice {
     host: Arc<HostAllocator>,
     /// Whether its type is not CPU: the host cannot read its memory.
     is_opaque: bool,
+    /// The memory that plans may use; `own` has no limit.
+    capacity_bytes: AtomicU64,
     pool: IntraOpPool,
 }
 
@@ -82,8 +85,14 @@ impl FakeDevice {
             own,
             host: Arc::new(HostAllocator::new("host", u64::MAX)),
             is_opaque,
+            capacity_bytes: AtomicU64::new(1 << 40),
             pool: IntraOpPool::new(2),
         })
+    }
+
+    /// Leaves plans too little memory for arenas.
+    pub(crate) fn be_short_of_memory(&self) {
+        self.capacity_bytes.store(1, Ordering::Relaxed);
     }
 
     /// Returns a copy of the values in this device's memory.
@@ -159,7 +168,7 @@ impl Device for FakeDevice {
         }
     }
     fn memory_capacity_bytes(&self) -> u64 {
-        1 << 40
+        self.capacity_bytes.load(Ordering::Relaxed)
     }
     fn profile(&self) -> DeviceProfile {
         DeviceProfile::default_cpu(1)

@@ -31,9 +31,9 @@ impl MemoryPlan {
     }
 
     /// Replaces `run_bytes` by the bytes that a run needs without arenas, if memory is too short
-    /// for arenas: then each tensor has its own allocation, and one thread executes the run. If a
-    /// device continues to work after its kernels return, steps of other devices may execute
-    /// earlier than this plan assumes.
+    /// for arenas: then each tensor has its own allocation, and one operation executes at a time,
+    /// in the order that this plan assumes. A device that continues to work after its kernels
+    /// return may keep their tensors longer.
     pub(super) fn without_arenas_where_short(mut self, program: &Program) -> Self {
         if program.short_memory(&self.memories).is_none() {
             return self;

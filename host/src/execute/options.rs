@@ -55,7 +55,8 @@ pub struct ExecutorOptions {
 /// Whether several threads execute the steps of one run. Runs of different callers always execute
 /// concurrently. Plans with operations that end later than they start (asynchronous kernels, copies
 /// out of accelerators) always use [`Self::Shared`], because no thread may block on a single
-/// operation.
+/// operation. If memory is too short to reserve a place for every tensor, the steps of a run
+/// execute one after the other, whatever is set here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Scheduling {

@@ -403,14 +403,15 @@ impl Run {
         }
     }
 
-    /// Returns whether each operation starts after all before it in the order of ranks have ended.
+    /// Checks whether each operation starts only when all operations of lower rank have ended.
     /// Without arenas memory is short, and the memory plan holds for this order alone: operations
-    /// that run ahead of an asynchronous one would hold more.
+    /// that overtake an asynchronous one would hold more. Ranks are a topological order, so the
+    /// next operation is always ready.
     fn is_in_order(&self) -> bool {
         !self.stage.has_arenas
     }
 
-    /// Returns the operation after this one, for runs in the order of ranks.
+    /// Returns the operation that follows this one in the order of ranks.
     fn successor_in_order(&self, rank: u32) -> Option<u32> {
         let next = rank + 1;
         ((next as usize) < self.stage.compiled.operations.len()).then_some(next)
@@ -421,10 +422,9 @@ impl Run {
         self.gate.is_over() || !self.stage.ready.is_empty()
     }
 
-    /// Asks helpers to join. Without arenas memory is short, and concurrent steps hold more of it,
-    /// so then the caller stays alone.
+    /// Asks helpers to join. A run in the order of ranks has nothing for them to do.
     fn ask(self: &Arc<Self>, helpers: &pool::Shared, n_helpers: usize) {
-        if self.stage.has_arenas {
+        if !self.is_in_order() {
             helpers.ask(self, n_helpers);
         }
     }
@@ -605,9 +605,9 @@ impl Run {
         match end(&mut events) {
             // The thread belongs to the device, so other threads execute what has become ready.
             Ok(()) if self.is_in_order() => {
+                // The caller executes it: leaving the gate wakes it.
                 if let Some(next) = self.successor_in_order(rank) {
                     self.stage.ready.insert(next);
-                    self.gate.wake_caller();
                 }
             }
             Ok(()) => {
@@ -692,7 +692,7 @@ impl Run {
 
     /// Counts the outgoing edges of an operation that has ended. This thread continues with the
     /// first operation that became ready, in the order of ranks; the others are offered to all
-    /// threads.
+    /// threads. A run in the order of ranks counts no edges.
     fn release(self: &Arc<Self>, rank: u32, helpers: &pool::Shared) -> Option<u32> {
         if self.is_in_order() {
             return self.successor_in_order(rank);

@@ -316,7 +316,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_agree_with_taking_every_index_apart(
+        fn runs_agree_with_decomposing_every_index(
             dims in prop::collection::vec((1usize..4, 0u8..3), 0..6),
             cut_lhs in 0usize..6,
             cut_rhs in 0usize..6,
@@ -341,14 +341,14 @@ mod tests {
     }
 
     #[test]
-    fn shapes_that_do_not_meet_are_both_named() {
+    fn incompatible_shapes_are_both_named() {
         let error = Broadcast::new(&[2, 3].into(), &[4].into()).unwrap_err();
         assert_eq!(error.to_string(), "incompatible shapes: [2,3] vs. [4]");
         assert!(Broadcast::new(&[0].into(), &[2].into()).is_err());
     }
 
     #[test]
-    fn a_result_beyond_this_machine_is_refused() {
+    fn a_result_beyond_the_address_space_is_rejected() {
         let error = Broadcast::new(&[1 << 40, 1].into(), &[1 << 40].into()).unwrap_err();
         assert!(
             error.to_string().contains("more than this machine"),
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_row_goes_on_where_a_part_of_the_result_begins() {
+    fn a_short_row_continues_at_the_start_of_a_part() {
         for columns in [1, 3, 7, 63] {
             let lhs: Vec<u32> = (0..900).collect();
             let rhs: Vec<u32> = (0..columns).map(|j| 10_000 * (j + 1)).collect();

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_beyond_an_integer_is_what_x86_makes_of_it() {
+    fn values_out_of_range_convert_as_on_x86() {
         for (x, i32, i64) in [
             (1.9, 1, 1),
             (-1.9, -1, -1),

@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_and_their_inverses_belong_together() {
+    fn functions_and_their_inverses_match() {
         let values = [-2.5, -1.0, -0.3, 1e-9, 0.7, 1.0, 3.0];
         for (re, im) in values.into_iter().flat_map(|re| values.map(|im| (re, im))) {
             let z = Complex128::new(re, im);
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn quotients_do_not_overflow_on_the_way() {
+    fn quotients_have_no_intermediate_overflow() {
         let c = Complex128::new;
         assert!(close(
             quotient(c(1e300, 1e300), c(1e300, 1e300)),
@@ -541,7 +541,7 @@ mod tests {
             quotient(c(1e-300, 0.0), c(1e-300, 1e-300)),
             c(0.5, -0.5)
         ));
-        // The numerator alone is near the largest number.
+        // Only the numerator is near the largest number.
         assert!(close(
             quotient(c(1.5e308, 1.5e308), c(1.5, 1.5)),
             c(1e308, 0.0)

@@ -49,7 +49,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_agree_with_appending_them(
+        fn concat_agrees_with_appending_rows(
             rows in 0usize..4, lengths in prop::collection::vec(0usize..4, 1..5),
         ) {
             let parts: Vec<Vec<u32>> = (0..).zip(&lengths)

@@ -430,7 +430,7 @@ struct BandScratch {
 }
 
 impl BandScratch {
-    /// Allocates scratch for bands of at most so many rows and columns.
+    /// Allocates scratch for bands of at most this many rows and columns.
     fn new(
         convolution: &Convolution,
         n_rows: usize,
@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn paddings_that_dwarf_the_image_are_not_copied() {
+    fn paddings_much_larger_than_the_image_are_not_copied() {
         let axis = |stride, dilation, padding| {
             let spec = WindowSpec {
                 size: 3,
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_as_high_and_a_line_as_wide_as_can_be_are_not_copied_together() {
+    fn a_tall_window_and_a_wide_line_are_not_copied_together() {
         let same = |input, size| {
             let spec = WindowSpec {
                 size,
@@ -640,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_of_another_length_are_refused() {
+    fn slices_of_a_wrong_length_are_rejected() {
         let axis = WindowSpec {
             size: 1,
             stride: 1,

@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn equations_agree_with_running_over_all_labels() {
+    fn equations_agree_with_loops_over_all_labels() {
         let size = |label: char| usize::try_from(u32::from(label) - u32::from('a')).unwrap() + 2;
         for equation in [
             "ab->ab",
@@ -694,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_operand_alone_has_is_summed_before_the_matmul() {
+    fn labels_of_one_operand_only_are_summed_before_the_matmul() {
         let n = 100_000;
         for (equation, shapes, expected) in [
             ("i,j->", [Shape::from([n]), Shape::from([n])], n * n),
@@ -719,7 +719,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_equations_are_refused() {
+    fn malformed_equations_are_rejected() {
         for (equation, words) in [
             ("ab", "exactly one '->'"),
             ("a->b->c", "labels must be letters"),

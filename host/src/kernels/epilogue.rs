@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_what_a_plain_loop_gives_for_narrow_and_wide_rows() {
+    fn narrow_and_wide_rows_agree_with_a_plain_loop() {
         for (rows, columns) in [
             (1, 1),
             (7, 3),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_stays_so() {
+    fn nan_stays_nan() {
         let mut out = [f32::NAN, 1.0];
         apply(&mut out, &[0.0, 0.0], Activation::Relu, Threads::single());
         assert!(out[0].is_nan());
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn no_columns_are_no_elements() {
+    fn no_columns_means_no_elements() {
         apply::<f32>(&mut [], &[], Activation::Relu, Threads::single());
     }
 }

@@ -123,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn gathered_rows_agree_with_taking_every_index_apart(
+        fn gathered_rows_agree_with_decomposing_every_index(
             batch in 1usize..3, outer in 1usize..4, length in 1usize..5, inner in 1usize..4,
             n_indices in 0usize..5, seed in 0usize..100,
         ) {

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_of_pixels_are_the_axis() {
+    fn runs_of_pixels_cover_the_axis() {
         for output in [1, 3, RUN, RUN + 1, 3 * RUN + 5] {
             let axis = Resize {
                 input: 7,

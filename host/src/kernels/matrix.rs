@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_matrix_that_fits_is_granted_and_one_beyond_the_end_refused() {
+    fn a_matrix_beyond_the_end_of_its_data_is_rejected() {
         let data = [0.0f32; 12];
         assert!(MatrixView::row_major(&data, 3, 4).is_ok());
         assert!(MatrixView::strided(&data, 4, 3, 1, 4).is_ok());

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn quotients_and_remainders_belong_together() {
+    fn quotients_and_remainders_match() {
         for (x, y, floored, truncated) in [
             (7i8, 3i8, 2, 2),
             (-7, 3, -3, -2),

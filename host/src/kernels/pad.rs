@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn margins_hold_the_value_or_the_mirror_image() {
+    fn margins_contain_the_value_or_the_mirror_image() {
         let input = [1, 2, 3];
         let pad = Pad::new(&[3].into(), &[2, 2]).unwrap();
         let mut out = [-1; 7];
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_margin_longer_than_its_mirror_is_refused() {
+    fn a_margin_longer_than_its_mirror_is_rejected() {
         let pad = Pad::new(&[3].into(), &[3, 0]).unwrap();
         assert!(pad.check_mirror(Mirror::Symmetric).is_ok());
         let error = pad.check_mirror(Mirror::Reflect).unwrap_err().to_string();

@@ -40,7 +40,7 @@ const PIECE: Duration = Duration::from_millis(10);
 const PIECE_NS: u64 = 10_000_000;
 
 /// Work between two such checks of a matmul, whose parts each read all of one operand.
-const PRODUCT_PIECE_NS: u64 = 50_000_000;
+const MATMUL_PIECE_NS: u64 = 50_000_000;
 
 /// Work of one grain of [`Threads::fill`].
 const GRAIN_NS: usize = 20_000;
@@ -91,7 +91,8 @@ impl<'a> Threads<'a> {
         }
     }
 
-    /// Allocates `n` zeroed elements, which count against the device's memory.
+    /// Allocates `n` zeroed elements of scratch memory. More than 64 MiB count against the device's
+    /// memory.
     ///
     /// # Errors
     /// [`KernelError::Tensor`] if there is not enough memory.
@@ -130,7 +131,7 @@ impl<'a> Threads<'a> {
         if !self.may_be_interrupted() {
             return n_parts;
         }
-        let n_pieces = usize::try_from(work_ns / PRODUCT_PIECE_NS).unwrap_or(usize::MAX);
+        let n_pieces = usize::try_from(work_ns / MATMUL_PIECE_NS).unwrap_or(usize::MAX);
         n_parts.max(n_pieces)
     }
 

@@ -77,7 +77,7 @@ impl Pool {
     }
 
     /// Folds all windows, on all threads. The input lines under a line of windows are folded first,
-    /// since their neighbours are contiguous.
+    /// because adjacent lines are contiguous.
     fn windows<T: Element, S: Element>(
         &self,
         input: &[T],
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn means_leave_the_padding_out() {
+    fn means_exclude_the_padding() {
         let input = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
         let mut out = [0.0; 4];
         pool(Padding::Same)
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_padding_is_never_the_largest() {
+    fn the_padding_is_never_the_maximum() {
         let mut out = [0; 4];
         pool(Padding::Same)
             .max(
@@ -317,7 +317,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_first_is_the_same_as_window_by_window(
+        fn lines_first_agrees_with_window_by_window(
             batch in 0usize..3, rows in axis(), columns in axis(), channels in 1usize..20, seed in 0u8..7,
         ) {
             let pool = Pool { batch, rows, columns, channels };
@@ -329,7 +329,7 @@ mod tests {
                 input.iter().map(|&x| if x > 1.0 { f32::NAN } else { x }).collect();
             let mut out = vec![7.0; batch * rows.output * columns.output * channels];
             let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-            // 0 / 0 has another sign than the constant.
+            // 0 / 0 has a different sign than the constant.
             let canonical = |x: f32| if x.is_nan() { f32::NAN } else { x };
 
             pool.mean(&input, &mut out, Threads::single()).unwrap();

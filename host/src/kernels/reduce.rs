@@ -14,7 +14,7 @@ use crate::tensor::Shape;
 /// Minimum number of input elements worth handing to another thread.
 const GRAIN: usize = 32 * 1024;
 
-/// Terms that are added one after the other, per lane, before a tree begins.
+/// Terms that are added sequentially, per lane, before a tree begins.
 const BLOCK: usize = 1024;
 
 /// Accumulators of a row, for the compiler to vectorize.
@@ -23,7 +23,7 @@ const LANES: usize = 16;
 /// Columns that are reduced together.
 const TILE: usize = 128;
 
-/// Rows that are reduced one after the other before a tree begins.
+/// Rows that are reduced sequentially before a tree begins.
 const ROWS: usize = 64;
 
 /// A reduction of a shape over some of its axes.
@@ -145,7 +145,7 @@ impl Reduction {
         self.reduced.iter().map(|axis| (axis.size, axis.stride))
     }
 
-    /// Returns whether neighbours stay neighbours: the last axis that is not 1 is kept.
+    /// Returns whether adjacent elements stay adjacent: the last axis that is not 1 is kept.
     pub fn is_by_columns(&self) -> bool {
         self.by_columns
     }
@@ -360,7 +360,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_agree_with_adding_every_element_where_it_belongs(
+        fn runs_agree_with_adding_element_by_element(
             axes in prop::collection::vec((1usize..5, any::<bool>()), 0..6),
             long in 0usize..7,
             n_long in 1usize..300,
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn sums_of_many_terms_keep_their_digits() {
-        // Added one after the other, a million tenths are off by one in a thousand.
+        // Added sequentially, a million tenths are off by one in a thousand.
         let values = vec![0.1f32; 1_000_000];
         for (dims, gone) in [
             (&[1_000_000][..], &[true][..]),

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_open_dimension_takes_what_is_left() {
+    fn the_open_dimension_takes_the_remaining_elements() {
         for (input, sizes, expected) in [
             (&[6][..], &[3, -1][..], &[3, 2][..]),
             (&[2, 3], &[-1], &[6]),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_cannot_be_met_are_refused() {
+    fn impossible_requests_are_rejected() {
         for (input, sizes, expected) in [
             (6, &[4, -1][..], "requires a multiple of 4"),
             (6, &[-1, -1], "not both 0 and 1"),

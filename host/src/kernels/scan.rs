@@ -221,7 +221,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn scans_agree_with_adding_anew_for_every_element(
+        fn scans_agree_with_a_sum_per_element(
             outer in 1usize..4,
             n in 1usize..6,
             inner in 1usize..4,
@@ -247,7 +247,7 @@ mod tests {
         }
 
         #[test]
-        fn the_largest_is_the_first_of_its_equals(
+        fn the_first_of_equal_extremes_wins(
             n in 1usize..9,
             inner in 1usize..70,
             seed in any::<u32>(),

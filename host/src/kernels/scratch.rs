@@ -1,8 +1,8 @@
 //! Scratch memory of kernels: memory besides their inputs and outputs.
 //!
-//! Memory that grows with shapes is allocated only here. It counts against the device's memory, and
-//! a failed allocation is an error of the kernel. The test `kernels_ask_for_memory_in_one_place`
-//! enforces it.
+//! Memory that grows with shapes is allocated only here. Large pieces count against the device's
+//! memory, and a failed allocation is an error of the kernel. The test
+//! `kernels_ask_for_memory_in_one_place` enforces it.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -33,19 +33,20 @@ enum Place {
     Memory(Buffer),
 }
 
-/// Scratch memory that a kernel may use beyond the limit of a full device. The rule `memory` of
-/// placements does not count scratch memory, and a run that passes it must not fail for a small
-/// amount.
+/// Maximum size of a piece of scratch memory that does not count against the device's memory.
+/// Memory plans do not contain scratch memory, and a kernel may hold some while it allocates its
+/// outputs. If small pieces counted, a plan that just fits would fail at run time.
 const UNCOUNTED_BYTES: usize = 64 << 20;
 
 /// Number of `u64` elements stored inline: enough for the indices of a small gather.
 const N_INLINE: usize = 8;
 
 impl<T: bytemuck::Pod> Scratch<T> {
-    /// Allocates `n` elements, which count against the memory of `device` if there is one.
+    /// Allocates `n` elements. More than 64 MiB count against the memory of `device`, if there is
+    /// one; less is host memory outside every device's accounting.
     ///
     /// # Errors
-    /// [`KernelError::Tensor`] if there is not enough memory.
+    /// [`KernelError::Tensor`] if the device has not enough memory, or the system refuses.
     pub(crate) fn new(device: Option<&dyn KernelDevice>, n: usize) -> Result<Self, KernelError> {
         let bytes = n
             .checked_mul(size_of::<T>())
@@ -126,15 +127,39 @@ pub(crate) fn out_of_memory(requested_bytes: usize) -> KernelError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Device;
+    use crate::device::DeviceAttributes;
+    use crate::device::SimpleDevice;
+    use crate::names::DeviceName;
 
     #[test]
-    fn what_no_machine_has_is_refused() {
+    fn impossible_sizes_are_rejected() {
         for n in [usize::MAX, usize::MAX / 8, 1 << 59] {
             let error = Scratch::<f64>::new(None, n).unwrap_err().to_string();
             assert!(error.contains("out of memory"), "{error}");
             let error = list::<f64>(n).unwrap_err().to_string();
             assert!(error.contains("out of memory"), "{error}");
         }
+    }
+
+    #[test]
+    fn only_large_pieces_count_against_the_device() {
+        let name = DeviceName::full("localhost", 0, 0, "CPU", 0);
+        let device = SimpleDevice::new(DeviceAttributes::new(&name, "CPU", 0)).unwrap();
+        let device = device.with_memory_capacity_bytes(100 << 20);
+        let in_use = || {
+            let allocator = device.allocator(AllocatorAttributes::default());
+            allocator.stats().in_use_bytes
+        };
+        let pieces = [UNCOUNTED_BYTES, UNCOUNTED_BYTES + 1];
+        let pieces = pieces.map(|n| Scratch::<u8>::new(Some(&device), n).unwrap());
+        assert_eq!(in_use(), UNCOUNTED_BYTES as u64 + 1, "the larger one");
+        Scratch::<u8>::new(Some(&device), UNCOUNTED_BYTES).unwrap();
+        let refused = Scratch::<u8>::new(Some(&device), UNCOUNTED_BYTES + 1);
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("out of memory"), "{error}");
+        drop(pieces);
+        assert_eq!(in_use(), 0);
     }
 
     #[test]

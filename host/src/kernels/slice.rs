@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_pythons() {
+    fn ranges_are_those_of_python() {
         // (whole, from, to, stride) -> the indices of Python's `range(whole)[from:to:stride]`.
         for (whole, from, to, stride, expected) in [
             (5, None, None, 1, &[0, 1, 2, 3, 4][..]),
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_dimensions_reach_nowhere() {
+    fn empty_dimensions_read_nothing() {
         let input = Shape::from([0, 3]);
         assert!(elements(&input, &reverse(&input, &[0, 1]).unwrap()).is_empty());
         let (shape, copy) = transpose(&input, &[1, 0]).unwrap();
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn repeating_too_often_is_refused() {
+    fn too_many_repetitions_are_rejected() {
         assert!(tile(&[4].into(), &[i64::MAX]).is_err());
     }
 }

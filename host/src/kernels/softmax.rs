@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_spoils_its_row_only() {
+    fn non_finite_values_affect_only_their_row() {
         for bad in [f32::NAN, f32::INFINITY] {
             let mut out = [0.0; 4];
             softmax(&[1.0, bad, 1.0, 1.0], 2, &mut out, Threads::single()).unwrap();

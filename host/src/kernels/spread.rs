@@ -262,7 +262,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_agree_with_taking_every_index_apart(
+        fn runs_agree_with_decomposing_every_index(
             dims in prop::collection::vec((1usize..4, 0u8..8), 0..6),
             cuts in prop::array::uniform3(0usize..6),
         ) {
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_that_do_not_meet_are_named() {
+    fn incompatible_shapes_are_named() {
         let error = common_shape(&[&[2, 3].into(), &[4].into()]).unwrap_err();
         assert_eq!(error.to_string(), "incompatible shapes: [2,3] vs. [4]");
         for (from, to) in [

@@ -316,14 +316,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_and_blocks_agree_with_taking_every_index_apart(
+        fn runs_and_blocks_agree_with_decomposing_every_index(
             axes in prop::collection::vec((0usize..6, -7isize..8), 0..5),
         ) {
             check(&axes);
         }
 
         #[test]
-        fn transpositions_agree_with_taking_every_index_apart(
+        fn transpositions_agree_with_decomposing_every_index(
             dims in prop::collection::vec(1usize..21, 2..4),
             order in any::<prop::sample::Index>(),
         ) {
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_as_it_is_is_known() {
+    fn identities_are_recognized() {
         assert!(StridedCopy::new(0, [(2, 3), (3, 1)]).is_identity(6));
         assert!(StridedCopy::new(0, []).is_identity(1));
         assert!(StridedCopy::new(0, [(1, 5), (4, 1)]).is_identity(4));

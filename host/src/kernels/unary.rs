@@ -77,7 +77,7 @@ pub enum RealFunction {
     Elu,
     /// `Elu`, scaled so that layers keep mean and variance (Klambauer et al. 2017).
     Selu,
-    /// -1, 0 or 1 if the number is below, at or above 0; NaN of NaN.
+    /// -1, 0 or 1 if the number is below, at or above 0; NaN for NaN.
     Sign,
 }
 

@@ -6,13 +6,11 @@
 //! of that order (`sweep`). So a placement that passes the check can be loaded and run. `whole` is
 //! the memory plan of a whole graph on given devices, before kernels and constants are created.
 
-mod bytes;
 mod order;
 mod settled;
 mod sweep;
 pub(crate) mod whole;
 
-pub(crate) use bytes::show_bytes;
 pub(crate) use order::serial_order;
 pub(crate) use settled::Settled;
 pub(crate) use settled::is_constant;
@@ -28,7 +26,7 @@ pub(crate) fn fits(needed_bytes: u64, capacity_bytes: u64) -> bool {
     needed_bytes < u64::MAX && needed_bytes <= capacity_bytes
 }
 
-/// What the runs of a plan hold.
+/// What the runs of a plan hold. Scratch memory of kernels is not included.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MemoryPlan {

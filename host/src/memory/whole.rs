@@ -10,7 +10,6 @@ use serde::Serialize;
 use super::fits;
 use super::settled::Settled;
 use super::settled::is_constant;
-use super::show_bytes;
 use super::sweep::Peak;
 use super::sweep::Sweep;
 use crate::candidates::Candidates;
@@ -26,6 +25,7 @@ use crate::plan::Plan;
 use crate::plan::StepId;
 use crate::plan::StepKind;
 use crate::tensor::Shape;
+use crate::tensor::show_bytes;
 
 /// Number of the largest holders that an error about a too small memory names.
 const N_HOLDERS_NAMED: usize = 3;
@@ -96,7 +96,7 @@ pub enum MemoryHolderKind {
     State,
     /// A tensor that each run makes.
     Tensor,
-    /// Scratch memory of a node while it executes, in each run.
+    /// Memory that the graph states for a node while it executes, besides its tensors; in each run.
     Workspace,
 }
 

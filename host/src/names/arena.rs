@@ -1,4 +1,4 @@
-//! Names that are found by their text.
+//! An arena of names that are looked up by string.
 
 use std::hash::BuildHasher;
 
@@ -7,8 +7,8 @@ use hashbrown::HashTable;
 
 use crate::names::strings::Strings;
 
-/// Distinct names in one allocation, numbered in the order in which they came. Finding one
-/// allocates nothing, and the index holds no second copy of them.
+/// Distinct names in one allocation, numbered in insertion order. A lookup allocates nothing, and
+/// the index does not store the names a second time.
 #[derive(Debug, Clone, Default)]
 pub struct NameArena {
     names: Strings,
@@ -17,8 +17,8 @@ pub struct NameArena {
 }
 
 impl NameArena {
-    /// The number of a name, which is added unless it is there, and whether it was added. `None`
-    /// once all together exceed 4 GiB.
+    /// Returns the number of a name and whether it was added. A name that is already present is not
+    /// added again. `None` if the names together exceed 4 GiB.
     pub fn insert(&mut self, name: &str) -> Option<(u32, bool)> {
         if let Some(id) = self.find(name) {
             return Some((id, false));
@@ -26,9 +26,9 @@ impl NameArena {
         Some((self.push(name)?, true))
     }
 
-    /// The same for a name that is known not to be there: it is not looked up.
+    /// Adds a name that is known to be absent, without looking it up.
     pub(crate) fn push(&mut self, name: &str) -> Option<u32> {
-        debug_assert!(self.find(name).is_none(), "`{name}` is there");
+        debug_assert!(self.find(name).is_none(), "`{name}` is already present");
         let id = u32::try_from(self.names.len()).ok()?;
         self.names.push(name)?;
         let (names, hasher) = (&self.names, &self.hasher);
@@ -38,13 +38,13 @@ impl NameArena {
         Some(id)
     }
 
-    /// The number of a name.
+    /// Returns the number of a name.
     pub fn find(&self, name: &str) -> Option<u32> {
         let is_it = |&id: &u32| self.names.get(id as usize) == name;
         self.index.find(self.hasher.hash_one(name), is_it).copied()
     }
 
-    /// All names, by number.
+    /// Returns all names, by number.
     pub fn names(&self) -> &Strings {
         &self.names
     }
@@ -68,7 +68,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_added_first_is_found(names in proptest::collection::vec("[ab]{0,4}", 0..80)) {
+        fn names_are_found_at_their_first_position(names in proptest::collection::vec("[ab]{0,4}", 0..80)) {
             let mut arena = NameArena::default();
             let mut distinct: Vec<&str> = Vec::new();
             for name in &names {

@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// A device of one [`crate::device::DeviceSet`]: its position there. Meaningless in another set.
+/// The position of a device in one [`crate::device::DeviceSet`]. Meaningless in another set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct DeviceId(pub u32);
 
 impl DeviceId {
-    /// As an index.
+    /// Returns the id as an index.
     pub const fn index(self) -> usize {
         self.0 as usize
     }

@@ -1,8 +1,9 @@
-//! Device names: TensorFlow's parsed names, the specifications of its front end, ids within one
-//! device set, and keys of transfers; and the arena that names of nodes and devices stand in.
+//! Device names: TensorFlow's parsed names, the device specifications of its Python front end, ids
+//! within one device set and keys of transfers. Also the arena that stores the names of nodes and
+//! devices.
 //!
-//! Strings come in, [`DeviceName`]s, [`DeviceSpec`]s and [`RendezvousKey`]s go out. Knows no
-//! device: whether a name exists is [`crate::device::DeviceSet`]'s concern.
+//! Parses strings to [`DeviceName`]s, [`DeviceSpec`]s and [`RendezvousKey`]s. This module does not
+//! depend on devices; [`crate::device::DeviceSet`] decides whether a name exists.
 
 mod arena;
 mod id;

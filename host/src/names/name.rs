@@ -1,4 +1,4 @@
-//! Parsed device names (TensorFlow `DeviceNameUtils::ParsedName`): the type, its spellings, and
+//! Parsed device names (TensorFlow `DeviceNameUtils::ParsedName`): the type, its string forms, and
 //! names derived from it.
 
 use std::cmp::Ordering;
@@ -6,10 +6,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A device name, possibly partial: each part that is set must match, the others match anything.
+/// A device name, possibly partial. Each part that is set must match; an unset part matches
+/// anything.
 ///
-/// The order of two names is TensorFlow's numeric one: part by part, unset before set, numbers as
-/// numbers.
+/// Names are ordered as in TensorFlow: part by part, unset before set, numbers by value.
 ///
 /// ```
 /// use placewright::names::DeviceName;
@@ -29,47 +29,47 @@ pub struct DeviceName {
     pub task: Option<u32>,
     /// Device type, case sensitive.
     pub device_type: Option<Arc<str>>,
-    /// Index among the devices of that type in the task. May be set without a type, but is not
-    /// printed then.
+    /// Index among the devices of that type in the task. It may be set without a type, but is then
+    /// not printed.
     pub index: Option<u32>,
 }
 
-/// Why a text is no device name, or two names do not go together.
+/// Why a string is not a device name, or why two names cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
     /// Not a device name.
     #[error(
-        "`{0}` is no device name; expected `/job:J/replica:R/task:T/device:TYPE:INDEX`, any part of it, or `TYPE:INDEX`"
+        "`{0}` is not a device name; expected `/job:J/replica:R/task:T/device:TYPE:INDEX`, any part of it, or `TYPE:INDEX`"
     )]
     Malformed(String),
-    /// Not a device name, where only names of devices that exist should come: a bug of the
-    /// caller's.
+    /// Not a device name, although only names of existing devices are expected here: a bug of the
+    /// caller.
     #[error(
-        "`{0}` has no host CPU: it is no device name; expected `/job:J/replica:R/task:T/device:TYPE:INDEX`, or any part of it"
+        "`{0}` has no host CPU: it is not a device name; expected `/job:J/replica:R/task:T/device:TYPE:INDEX`, or any part of it"
     )]
     MalformedDevice(String),
-    /// Not a specification of the front end.
-    #[error("`{spec}` is no device specification: `{piece}`: {reason}")]
+    /// Not a device specification of TensorFlow's front end.
+    #[error("`{spec}` is not a device specification: `{piece}`: {reason}")]
     Spec {
-        /// All of it.
+        /// The whole specification.
         spec: String,
-        /// The piece at fault.
+        /// The invalid piece.
         piece: String,
         /// What is expected.
         reason: &'static str,
     },
-    /// Not a key of a transfer.
+    /// Not the key of a transfer.
     #[error(
-        "`{key}` is no rendezvous key: {reason}; expected `SOURCE;INCARNATION;DESTINATION;EDGE;FRAME:ITERATION`"
+        "`{key}` is not a rendezvous key: {reason}; expected `SOURCE;INCARNATION;DESTINATION;EDGE;FRAME:ITERATION`"
     )]
     Key {
-        /// All of it.
+        /// The whole key.
         key: String,
         /// What is wrong.
         reason: &'static str,
     },
-    /// A full name is needed.
+    /// A full name is required.
     #[error("`{0}` is not fully specified")]
     NotFull(String),
     /// Merging found two values for one part.
@@ -85,8 +85,8 @@ pub enum NameError {
 }
 
 impl fmt::Display for DeviceName {
-    /// The canonical spelling, as TensorFlow prints it: an index without a type is left out.
-    /// [`Self::request_text`] has it.
+    /// Formats the name as TensorFlow prints it: an index without a type is left out.
+    /// [`Self::request_text`] keeps it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_task(f)?;
         if let Some(device_type) = &self.device_type {
@@ -102,14 +102,14 @@ impl fmt::Display for DeviceName {
 impl FromStr for DeviceName {
     type Err = NameError;
 
-    /// The full grammar, as [`Self::parse_full`].
+    /// Parses the full grammar, like [`Self::parse_full`].
     fn from_str(text: &str) -> Result<Self, NameError> {
         Self::parse_full(text)
     }
 }
 
 impl DeviceName {
-    /// A fully specified name.
+    /// Creates a fully specified name.
     pub fn full(job: &str, replica: u32, task: u32, device_type: &str, index: u32) -> Self {
         Self {
             job: Some(job.into()),
@@ -120,7 +120,7 @@ impl DeviceName {
         }
     }
 
-    /// A device of any task: type and index.
+    /// Names a device of any task by type and index.
     pub fn local(device_type: &str, index: u32) -> Self {
         Self {
             device_type: Some(device_type.into()),
@@ -129,8 +129,8 @@ impl DeviceName {
         }
     }
 
-    /// The name as a request says it, for messages and wherever nothing may be lost: as printed,
-    /// and an index without a type as `/device:*:INDEX`. Parses to the same name.
+    /// Returns the name as a request spells it, without loss: as printed, but with an index without
+    /// a type as `/device:*:INDEX`. Used in messages. Parses to the same name.
     ///
     /// ```
     /// use placewright::names::DeviceName;
@@ -147,12 +147,12 @@ impl DeviceName {
         }
     }
 
-    /// Whether all five parts are set.
+    /// Returns whether all five parts are set.
     pub fn is_fully_specified(&self) -> bool {
         self.has_task() && self.device_type.is_some() && self.index.is_some()
     }
 
-    /// Whether any part is set; a name without details matches every device.
+    /// Returns whether any part is set. A name without details matches every device.
     pub fn has_details(&self) -> bool {
         self.job.is_some()
             || self.replica.is_some()
@@ -161,8 +161,8 @@ impl DeviceName {
             || self.index.is_some()
     }
 
-    /// `/job:J/replica:R/task:T/type:INDEX`, the type in lower case: how full names were spelled
-    /// before TensorFlow 1.1. `None` unless fully specified.
+    /// Returns `/job:J/replica:R/task:T/type:INDEX` with the type in lower case, the form of full
+    /// names before TensorFlow 1.1. `None` unless fully specified.
     pub fn legacy_full_name(&self) -> Option<String> {
         if !self.is_fully_specified() {
             return None;
@@ -175,7 +175,7 @@ impl DeviceName {
         ))
     }
 
-    /// `/device:TYPE:INDEX`; `None` unless both are set.
+    /// Returns `/device:TYPE:INDEX`; `None` unless both are set.
     pub fn local_name(&self) -> Option<String> {
         Some(format!(
             "/device:{}:{}",
@@ -184,12 +184,12 @@ impl DeviceName {
         ))
     }
 
-    /// `TYPE:INDEX`, the local name of TensorFlow 1.0; `None` unless both are set.
+    /// Returns `TYPE:INDEX`, the local name of TensorFlow 1.0; `None` unless both are set.
     pub fn legacy_local_name(&self) -> Option<String> {
         Some(format!("{}:{}", self.device_type.as_ref()?, self.index?))
     }
 
-    /// The spellings that a full name is known under in a device set: canonical and legacy. Empty
+    /// Returns the forms under which a device set finds a full name: canonical and legacy. Empty
     /// unless fully specified.
     pub fn mapping_names(&self) -> Vec<String> {
         match self.legacy_full_name() {
@@ -198,7 +198,8 @@ impl DeviceName {
         }
     }
 
-    /// The spellings of the local name, canonical and legacy. Empty unless type and index are set.
+    /// Returns the canonical and legacy forms of the local name. Empty unless type and index are
+    /// set.
     pub fn local_mapping_names(&self) -> Vec<String> {
         self.local_name()
             .into_iter()
@@ -206,7 +207,7 @@ impl DeviceName {
             .collect()
     }
 
-    /// Job, replica and task alone.
+    /// Returns the name with job, replica and task only.
     #[must_use]
     pub fn address_space(&self) -> Self {
         Self {
@@ -216,18 +217,18 @@ impl DeviceName {
         }
     }
 
-    /// `/job:J/replica:R/task:T`; `None` unless all three are set.
+    /// Returns `/job:J/replica:R/task:T`; `None` unless all three are set.
     pub fn task_name(&self) -> Option<String> {
         self.has_task().then(|| self.address_space().to_string())
     }
 
-    /// The task's part, as far as it is set, and `TYPE:INDEX`; `None` unless type and index are
-    /// set.
+    /// Splits the name into the parts of its task that are set, and `TYPE:INDEX`. `None` unless
+    /// type and index are set.
     pub fn split(&self) -> Option<(String, String)> {
         Some((self.address_space().to_string(), self.legacy_local_name()?))
     }
 
-    /// CPU 0 of the same task.
+    /// Returns CPU 0 of the same task.
     #[must_use]
     pub fn host_cpu(&self) -> Self {
         Self {
@@ -237,8 +238,8 @@ impl DeviceName {
         }
     }
 
-    /// The order of two names as strings: those that do not parse come first, as strings, then the
-    /// others by part.
+    /// Compares two names given as strings. Strings that do not parse come first, in string order;
+    /// the others follow, part by part.
     pub fn compare_names(a: &str, b: &str) -> Ordering {
         match (Self::parse_full(a), Self::parse_full(b)) {
             (Ok(a), Ok(b)) => a.cmp(&b),

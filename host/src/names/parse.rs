@@ -7,16 +7,16 @@
 //!       | ( "/cpu:" | "/CPU:" | "/gpu:" | "/GPU:" ) ( "*" | digits )
 //! local = identifier ":" digits
 //! ```
-//! An identifier is an ASCII letter followed by letters, digits and underscores. A later part
-//! overwrites an earlier one.
+//! An identifier is an ASCII letter followed by letters, digits and underscores. If a part occurs
+//! more than once, the last one counts.
 
 use std::sync::Arc;
 
 use crate::names::name::{DeviceName, NameError};
 
 impl DeviceName {
-    /// Parses a full name, possibly partial: `/job:worker/task:0/device:GPU:*`. The empty text and
-    /// `/` match anything.
+    /// Parses a full name, possibly partial: `/job:worker/task:0/device:GPU:*`. The empty string
+    /// and `/` match anything.
     ///
     /// # Errors
     /// [`NameError::Malformed`].
@@ -27,12 +27,12 @@ impl DeviceName {
     /// Parses `TYPE:INDEX`.
     ///
     /// # Errors
-    /// [`NameError::Malformed`]; wildcards and slashes belong to the full grammar.
+    /// [`NameError::Malformed`]. Wildcards and slashes belong to the full grammar.
     pub fn parse_local(text: &str) -> Result<Self, NameError> {
         Self::local_grammar(text).ok_or_else(|| NameError::Malformed(text.to_owned()))
     }
 
-    /// Parses a full name, or else a local one.
+    /// Parses a full name or, if that fails, a local one.
     ///
     /// # Errors
     /// [`NameError::Malformed`].
@@ -42,23 +42,22 @@ impl DeviceName {
             .ok_or_else(|| NameError::Malformed(text.to_owned()))
     }
 
-    /// The name that `text` (local or full) means beside `base_name`: unset parts are filled from
-    /// it.
+    /// Parses a local or full name and fills its unset parts from `base_name`.
     ///
     /// # Errors
-    /// If one of them does not parse, or `base_name` is not fully specified.
+    /// If either name does not parse, or `base_name` is not fully specified.
     pub fn canonicalize(text: &str, base_name: &str) -> Result<Self, NameError> {
         let base = Self::parse_full(base_name)?;
         if !base.is_fully_specified() {
             return Err(NameError::NotFull(base_name.to_owned()));
         }
-        // The local grammar first, as in TensorFlow; no text belongs to both.
+        // TensorFlow also tries the local grammar first; no string belongs to both.
         let mut name = Self::parse_local(text).or_else(|_| Self::parse_full(text))?;
         name.merge_unset(&base);
         Ok(name)
     }
 
-    /// CPU 0 of the task that a full name is in.
+    /// Returns CPU 0 of the task of a full name.
     ///
     /// # Errors
     /// [`NameError::MalformedDevice`].
@@ -137,8 +136,8 @@ fn identifier(text: &str) -> Option<Arc<str>> {
     valid.then(|| text.into())
 }
 
-/// Decimal digits alone. TensorFlow keeps numbers in a signed 32-bit integer; larger ones are
-/// refused here.
+/// Parses decimal digits only. TensorFlow stores numbers in a signed 32-bit integer; larger ones
+/// are rejected here.
 fn number(text: &str) -> Option<u32> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -193,7 +192,7 @@ pub(in crate::names) mod tests {
     }
 
     #[test]
-    fn an_index_may_stand_without_a_type() {
+    fn an_index_needs_no_type() {
         let name = DeviceName::parse_full("/device:*:3").unwrap();
         assert_eq!(
             (name.device_type.clone(), name.index, name.to_string()),
@@ -211,7 +210,7 @@ pub(in crate::names) mod tests {
     }
 
     #[test]
-    fn errors_carry_the_text() {
+    fn errors_quote_the_input() {
         let error = DeviceName::parse_full("/foo:bar").unwrap_err().to_string();
         assert!(error.contains("/foo:bar"), "{error}");
         let base = "/job:a/replica:0/task:0/device:CPU:0";
@@ -225,7 +224,7 @@ pub(in crate::names) mod tests {
 
     const NUMBER_MAX: u32 = i32::MAX as u32;
 
-    /// Names with some of these parts, of these strings and numbers.
+    /// Names in which each part is unset or has one of the given values.
     pub(in crate::names) fn any_name_of<T: Into<Arc<str>>>(
         text: impl Strategy<Value = T> + Clone,
         number: impl Strategy<Value = u32> + Clone,
@@ -252,10 +251,10 @@ pub(in crate::names) mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read_back(mut name in any_name()) {
+        fn printed_names_parse_back(mut name in any_name()) {
             prop_assert_eq!(DeviceName::parse_full(&name.request_text()), Ok(name.clone()));
             if name.device_type.is_none() {
-                // It would not be printed.
+                // Without a type, the index would not be printed.
                 name.index = None;
             }
             prop_assert_eq!(DeviceName::parse_full(&name.to_string()), Ok(name.clone()));
@@ -286,7 +285,7 @@ pub(in crate::names) mod tests {
         }
 
         #[test]
-        fn what_is_accepted_prints_canonically(text in "(/(job|replica|task|device|cpu|GPU)?:?[a0*:_]{0,3}){0,4}") {
+        fn accepted_names_print_canonically(text in "(/(job|replica|task|device|cpu|GPU)?:?[a0*:_]{0,3}){0,4}") {
             if let Ok(name) = DeviceName::parse_full(&text) {
                 let printed = name.to_string();
                 let again = DeviceName::parse_full(&printed).unwrap();
@@ -296,7 +295,7 @@ pub(in crate::names) mod tests {
         }
 
         #[test]
-        fn no_text_makes_a_parser_panic(text in "\\PC{0,40}") {
+        fn parsers_never_panic(text in "\\PC{0,40}") {
             let full = DeviceName::parse_full(&text);
             let local = DeviceName::parse_local(&text);
             prop_assert!(full.is_err() || local.is_err());
@@ -307,7 +306,7 @@ pub(in crate::names) mod tests {
         }
 
         #[test]
-        fn canonical_names_are_full_and_stay_as_they_are(
+        fn canonicalizing_fills_the_name_and_is_idempotent(
             name in any_name(),
             base in any_name().prop_map(|name| DeviceName {
                 job: name.job.or(Some("j".into())),

@@ -2,25 +2,26 @@
 
 use crate::names::name::{DeviceName, NameError};
 
-/// What merging does where type or index differ; job, replica and task never give way.
+/// What merging does if type or index differ. A difference in job, replica or task is always an
+/// error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MergeMode {
-    /// An error.
+    /// Returns an error.
     Hard,
-    /// The part, and what follows it, is unset.
+    /// Unsets the part that differs and those after it.
     Soft,
-    /// The other name's value counts.
+    /// Takes the other name's value.
     Override,
 }
 
 impl DeviceName {
-    /// Whether each part that is set here is set and equal in `name`: a name to find devices by,
-    /// and a device's full name.
+    /// Returns whether each part that is set here is set and equal in `name`. Used to find devices
+    /// by a partial name; `name` is a device's full name.
     pub fn matches(&self, name: &Self) -> bool {
         name.is_specification_of(self)
     }
 
-    /// Whether each part set in `less_specific` is set and equal here (TensorFlow
+    /// Returns whether each part set in `less_specific` is set and equal here (TensorFlow
     /// `IsSpecification`).
     pub fn is_specification_of(&self, less_specific: &Self) -> bool {
         fn implied<T: PartialEq>(less: Option<&T>, more: Option<&T>) -> bool {
@@ -36,7 +37,7 @@ impl DeviceName {
             && implied(less_specific.index.as_ref(), self.index.as_ref())
     }
 
-    /// Whether no part is set on both sides with different values (TensorFlow
+    /// Returns whether no part is set on both sides with different values (TensorFlow
     /// `AreCompatibleDevNames`).
     pub fn is_compatible_with(&self, other: &Self) -> bool {
         !conflict(self.job.as_ref(), other.job.as_ref())
@@ -46,7 +47,7 @@ impl DeviceName {
             && !conflict(self.index.as_ref(), other.index.as_ref())
     }
 
-    /// Whether job, replica and task are set on both sides, and equal.
+    /// Returns whether job, replica and task are set on both sides and equal.
     pub fn is_same_address_space(&self, other: &Self) -> bool {
         let both = |set: bool, equal: bool| set && equal;
         both(self.job.is_some(), self.job == other.job)
@@ -54,15 +55,15 @@ impl DeviceName {
             && both(self.task.is_some(), self.task == other.task)
     }
 
-    /// Whether job, replica or task is set on both sides, and differs. Not the negation of
-    /// [`Self::is_same_address_space`]: with parts unset both are false.
+    /// Returns whether job, replica or task is set on both sides and differs. This is not the
+    /// negation of [`Self::is_same_address_space`]: if parts are unset, both are false.
     pub fn is_different_address_space(&self, other: &Self) -> bool {
         conflict(self.job.as_ref(), other.job.as_ref())
             || conflict(self.replica.as_ref(), other.replica.as_ref())
             || conflict(self.task.as_ref(), other.task.as_ref())
     }
 
-    /// Takes every part that `less_specific` sets, overwriting (TensorFlow `EnsureSpecification`).
+    /// Overwrites every part that `less_specific` sets (TensorFlow `EnsureSpecification`).
     pub fn ensure_specification(&mut self, less_specific: &Self) {
         fn overwrite<T: Clone>(target: &mut Option<T>, other: &Option<T>) {
             if other.is_some() {
@@ -76,7 +77,7 @@ impl DeviceName {
         overwrite(&mut self.index, &less_specific.index);
     }
 
-    /// Takes the parts that are unset here.
+    /// Sets the parts that are unset here to those of `other`.
     pub fn merge_unset(&mut self, other: &Self) {
         fn fill<T: Clone>(target: &mut Option<T>, other: &Option<T>) {
             if target.is_none() {
@@ -90,12 +91,12 @@ impl DeviceName {
         fill(&mut self.index, &other.index);
     }
 
-    /// Takes the parts that `other` sets; `mode` says what happens where type or index differ
-    /// (TensorFlow `MergeDevNames`). Where a soft merge meets two types, both type and index
-    /// end up unset, whatever the indices were.
+    /// Takes the parts that `other` sets; `mode` decides what happens if type or index differ
+    /// (TensorFlow `MergeDevNames`). If the types differ, a soft merge unsets both type and index,
+    /// whatever the indices are.
     ///
     /// # Errors
-    /// [`NameError::Incompatible`], with both names; `self` is as it was before.
+    /// [`NameError::Incompatible`], with both names; `self` is then unchanged.
     pub fn merge(&mut self, other: &Self, mode: MergeMode) -> Result<(), NameError> {
         let incompatible = |part| {
             Err(NameError::Incompatible {
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_never_give_way() {
+    fn different_jobs_never_merge() {
         for mode in [MergeMode::Hard, MergeMode::Soft, MergeMode::Override] {
             assert!(merged("/job:a", "/job:b", mode).is_err(), "{mode:?}");
         }
@@ -216,7 +217,7 @@ mod tests {
         assert_eq!(filled, name("/job:a/task:1/cpu:1"));
     }
 
-    /// Names of few values, so that any two often agree and often differ.
+    /// Names of few values, so that two of them often agree and often differ.
     fn any_name() -> impl Strategy<Value = DeviceName> {
         any_name_of(prop::sample::select(vec!["a", "b"]), 0u32..2)
     }
@@ -239,17 +240,17 @@ mod tests {
         }
 
         #[test]
-        fn hard_merges_commute_and_are_what_both_ask_for(a in any_name(), b in any_name()) {
+        fn hard_merges_commute_and_specify_both(a in any_name(), b in any_name()) {
             let merged = merge(&a, &b, MergeMode::Hard);
             prop_assert_eq!(&merged, &merge(&b, &a, MergeMode::Hard));
             prop_assert_eq!(merged.is_some(), a.is_compatible_with(&b));
             if let Some(merged) = merged {
                 prop_assert!(merged.is_specification_of(&a) && merged.is_specification_of(&b));
-                // Nothing that is not asked for: it is the least such name.
+                // The merge sets nothing that neither name sets: it is the least such name.
                 let mut filled = a.clone();
                 filled.merge_unset(&b);
                 prop_assert_eq!(&merged, &filled);
-                // Where nothing conflicts, the modes are one.
+                // Without a conflict, all modes give the same result.
                 prop_assert_eq!(merge(&a, &b, MergeMode::Soft), Some(merged.clone()));
                 prop_assert_eq!(merge(&a, &b, MergeMode::Override), Some(merged));
             }
@@ -266,7 +267,7 @@ mod tests {
         fn soft_merges_commute_and_never_invent(a in any_name(), b in any_name()) {
             let merged = merge(&a, &b, MergeMode::Soft);
             prop_assert_eq!(&merged, &merge(&b, &a, MergeMode::Soft));
-            // Only address spaces can fail them.
+            // A soft merge fails only if the address spaces differ.
             prop_assert_eq!(merged.is_none(), a.is_different_address_space(&b));
             if let Some(merged) = merged {
                 let types_differ = a.device_type.is_some()
@@ -283,7 +284,7 @@ mod tests {
         }
 
         #[test]
-        fn overriding_does_what_the_other_says(a in any_name(), b in any_name()) {
+        fn overriding_takes_every_part_of_the_other(a in any_name(), b in any_name()) {
             let merged = merge(&a, &b, MergeMode::Override);
             prop_assert_eq!(merged.is_none(), a.is_different_address_space(&b));
             if let Some(merged) = merged {
@@ -325,7 +326,7 @@ mod tests {
             prop_assert!(filled.is_specification_of(&a));
             let mut overwritten = b.clone();
             overwritten.ensure_specification(&a);
-            prop_assert_eq!(filled, overwritten, "two ways to say it");
+            prop_assert_eq!(filled, overwritten, "filling `a` from `b` is overwriting `b` with `a`");
         }
     }
 }

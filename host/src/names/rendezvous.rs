@@ -1,8 +1,8 @@
-//! Names of transfers: the keys under which one device sends a tensor and another receives it
-//! (TensorFlow `Rendezvous`).
+//! Keys of transfers, under which one device sends a tensor and another receives it (TensorFlow
+//! `Rendezvous`).
 //!
-//! A key is put together from names alone, so it belongs here: plans, traces and errors all tell
-//! transfers apart by it.
+//! A key consists of names only, so it is in this module. Plans, traces and errors identify
+//! transfers by their keys.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,8 +10,8 @@ use std::str::FromStr;
 use crate::names::name::DeviceName;
 use crate::names::name::NameError;
 
-/// Which execution of an edge: the frame of a loop, and the iteration in it. Outside of loops both
-/// are 0.
+/// Identifies one execution of an edge: the frame of a loop, and the iteration in it. Both are 0
+/// outside of loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct FrameIteration {
     /// The frame.
@@ -28,9 +28,9 @@ impl fmt::Display for FrameIteration {
 
 /// The key of one transfer: `SOURCE;INCARNATION;DESTINATION;EDGE;FRAME:ITERATION`.
 ///
-/// The incarnation is that of the source, in hexadecimal; it tells a device from the one that had
-/// its name before a restart. Key and parts are kept as they were written: two spellings of one
-/// device make two keys, as in TensorFlow.
+/// The incarnation is that of the source device, in hexadecimal. It distinguishes the device from
+/// one that had the same name before a restart. The key and its parts keep their spelling: two
+/// spellings of one device make two keys, as in TensorFlow.
 ///
 /// ```
 /// use placewright::names::RendezvousKey;
@@ -42,18 +42,18 @@ impl fmt::Display for FrameIteration {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RendezvousKey {
-    /// Five parts and the semicolons between them; [`Self::parse`] alone lets a text in.
+    /// Five parts and the semicolons between them. Only [`Self::parse`] creates it.
     text: Box<str>,
     source_incarnation: u64,
 }
 
 impl RendezvousKey {
-    /// The key of an edge between two devices, given by their names, possibly partial. The
-    /// incarnation is written with 16 digits.
+    /// Creates the key of an edge between two devices, whose names may be partial. The incarnation
+    /// is written with 16 digits.
     ///
     /// # Errors
-    /// As [`Self::parse`]: the devices must be names, the edge's name neither empty nor with a
-    /// semicolon in it.
+    /// As [`Self::parse`]: the devices must be names, and the edge's name must be non-empty and
+    /// without semicolons.
     pub fn new(
         source: &str,
         source_incarnation: u64,
@@ -66,12 +66,12 @@ impl RendezvousKey {
         ))
     }
 
-    /// Reads a key. The devices may be partial names, the incarnation has 1 to 16 hexadecimal
-    /// digits, the last part need only be there. One semicolon may follow the last part, as in
-    /// TensorFlow.
+    /// Parses a key. The devices may be partial names, the incarnation has 1 to 16 hexadecimal
+    /// digits, and the last part may be any non-empty string. One semicolon may follow the last
+    /// part, as in TensorFlow.
     ///
     /// # Errors
-    /// [`NameError::Key`], with the key and the part at fault.
+    /// [`NameError::Key`], with the key and the invalid part.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let fault = |reason| {
             Err(NameError::Key {
@@ -112,32 +112,33 @@ impl RendezvousKey {
         })
     }
 
-    /// The key.
+    /// Returns the key as a string.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The device that sends, as the key spells it; parses as a [`DeviceName`].
+    /// Returns the sending device, as spelled in the key. It parses as a [`DeviceName`].
     pub fn source(&self) -> &str {
         self.part(0)
     }
 
-    /// Incarnation of the device that sends.
+    /// Returns the incarnation of the sending device.
     pub fn source_incarnation(&self) -> u64 {
         self.source_incarnation
     }
 
-    /// The device that receives, as the key spells it; parses as a [`DeviceName`].
+    /// Returns the receiving device, as spelled in the key. It parses as a [`DeviceName`].
     pub fn destination(&self) -> &str {
         self.part(2)
     }
 
-    /// What is sent: by convention `edge_ID_NODE`.
+    /// Returns the name of the edge: by convention `edge_ID_NODE`.
     pub fn edge_name(&self) -> &str {
         self.part(3)
     }
 
-    /// Which execution of the edge, as the key spells it; [`FrameIteration`] where we wrote it.
+    /// Returns which execution of the edge the key is for, as spelled in the key. A key made by
+    /// [`Self::new`] has a [`FrameIteration`] here.
     pub fn frame_iteration(&self) -> &str {
         self.part(4)
     }
@@ -163,7 +164,7 @@ impl FromStr for RendezvousKey {
 }
 
 fn hexadecimal(digits: &str) -> Option<u64> {
-    // `from_str_radix` alone would take a sign.
+    // `from_str_radix` would also accept a sign.
     let is_valid = digits.len() <= 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_valid.then(|| u64::from_str_radix(digits, 16).ok())?
 }
@@ -184,14 +185,14 @@ mod tests {
         assert_eq!(key.destination(), "/gpu:*");
         assert_eq!(key.edge_name(), "edge 1 \n");
         assert_eq!(key.frame_iteration(), "garbage");
-        // Devices may be left out altogether, and a key may end in a semicolon.
+        // Devices may be empty, and a key may end in a semicolon.
         let key = RendezvousKey::parse(";0;;n;0:0;").unwrap();
         assert_eq!((key.source(), key.destination()), ("", ""));
         assert_eq!((key.edge_name(), key.frame_iteration()), ("n", "0:0"));
     }
 
     #[test]
-    fn each_bad_part_is_named_with_the_key() {
+    fn errors_name_the_key_and_the_invalid_part() {
         let rows = [
             ("", "five parts"),
             (";", "five parts"),
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_be_read_back_is_not_written() {
+    fn keys_that_would_not_parse_back_are_rejected() {
         let key =
             |source, edge| RendezvousKey::new(source, 1, "/cpu:0", edge, FrameIteration::default());
         assert!(key("/cpu:0", "edge_1_a").is_ok());
@@ -228,7 +229,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(
+        fn written_keys_parse_back(
             incarnation in any::<u64>(),
             edge_name in "[^;]{1,20}",
             frame_id in any::<u64>(),
@@ -246,7 +247,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_taken_for_five_parts_that_it_has_not(text in "[;0-9a-f:/cpun]{0,30}") {
+        fn accepted_keys_have_exactly_five_parts(text in "[;0-9a-f:/cpun]{0,30}") {
             if let Ok(key) = RendezvousKey::parse(&text) {
                 let rest = text.strip_suffix(';').unwrap_or(&text);
                 prop_assert_eq!(rest.matches(';').count(), 4);

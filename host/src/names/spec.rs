@@ -1,5 +1,5 @@
-//! Device specifications of TensorFlow's Python front end (`tf.DeviceSpec`): another grammar than
-//! the runtime's.
+//! Device specifications of TensorFlow's Python front end (`tf.DeviceSpec`). Their grammar differs
+//! from that of the runtime.
 
 use std::fmt;
 use std::hash::Hash;
@@ -8,15 +8,15 @@ use std::str::FromStr;
 
 use super::name::NameError;
 
-/// Types that may stand without `device:` before them, in any case.
+/// Types that do not need `device:` before them, in any case.
 const SHORT_TYPES: [&str; 5] = ["CPU", "GPU", "TPU", "CUSTOM", "EPU"];
 
-/// What a device scope asks for, as TensorFlow's Python front end reads and prints it
+/// What a device scope requests, parsed and printed as in TensorFlow's Python front end
 /// (`tf.DeviceSpec`).
 ///
 /// It differs from [`DeviceName`](super::DeviceName), which the runtime parses: the leading slash
-/// may be missing, `/cpu` is a type without an index, jobs may be any text, indices may be
-/// negative, and `/device:GPU` is refused. Two are equal where they print the same.
+/// may be missing, `/cpu` is a type without an index, a job may be any string, indices may be
+/// negative, and `/device:GPU` is rejected. Two specifications are equal if they print the same.
 ///
 /// ```
 /// use placewright::names::DeviceSpec;
@@ -30,7 +30,7 @@ const SHORT_TYPES: [&str; 5] = ["CPU", "GPU", "TPU", "CUSTOM", "EPU"];
 /// ```
 #[derive(Debug, Clone, Default, Eq)]
 pub struct DeviceSpec {
-    /// Job: any text.
+    /// Job: any string.
     pub job: Option<String>,
     /// Replica within the job.
     pub replica: Option<i64>,
@@ -43,52 +43,52 @@ pub struct DeviceSpec {
 }
 
 impl DeviceSpec {
-    /// Nothing is asked for.
+    /// Creates a specification that requests nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same of a job.
+    /// Sets the job.
     #[must_use]
     pub fn with_job(mut self, job: impl Into<String>) -> Self {
         self.job = Some(job.into());
         self
     }
 
-    /// The same of a replica.
+    /// Sets the replica.
     #[must_use]
     pub fn with_replica(mut self, replica: i64) -> Self {
         self.replica = Some(replica);
         self
     }
 
-    /// The same of a task.
+    /// Sets the task.
     #[must_use]
     pub fn with_task(mut self, task: i64) -> Self {
         self.task = Some(task);
         self
     }
 
-    /// The same of a device type; `cpu` and `gpu` are put in upper case, any other spelling stays.
+    /// Sets the device type. `cpu` and `gpu` are changed to upper case; any other spelling is kept.
     #[must_use]
     pub fn with_device_type(mut self, device_type: &str) -> Self {
         self.device_type = Some(normalized(device_type));
         self
     }
 
-    /// The same of an index among the devices of its type.
+    /// Sets the index among the devices of its type.
     #[must_use]
     pub fn with_device_index(mut self, index: i64) -> Self {
         self.device_index = Some(index);
         self
     }
 
-    /// Parses a specification (`tf.DeviceSpec.from_string`). Pieces between slashes may be empty,
-    /// and of a job, replica or task the last one counts. `plugged_in`: types, besides those
-    /// that TensorFlow knows, that may stand without `device:`, in upper case.
+    /// Parses a specification (`tf.DeviceSpec.from_string`). Pieces between slashes may be empty.
+    /// If a job, replica or task occurs more than once, the last one counts. `plugged_in` lists
+    /// further types, in upper case, that do not need `device:`.
     ///
     /// # Errors
-    /// [`NameError::Spec`], with the piece that is none.
+    /// [`NameError::Spec`], with the invalid piece.
     pub fn parse(text: &str, plugged_in: &[&str]) -> Result<Self, NameError> {
         let refuse = |piece: &str, reason| NameError::Spec {
             spec: text.to_owned(),
@@ -99,7 +99,7 @@ impl DeviceSpec {
         let number = |(piece, digits): (&str, &str)| {
             python_int(digits).ok_or_else(|| refuse(piece, "a number of 64 bits is expected"))
         };
-        // As strings: of several, only the last has to be a number.
+        // Kept as strings: only the last of several has to be a number.
         let (mut replica, mut task) = (None, None);
         for piece in text.split('/') {
             let index = |text: &str| match text {
@@ -135,9 +135,9 @@ impl DeviceSpec {
                 }
             };
             if spec.device_type.replace(device_type).is_some() {
-                return Err(refuse(piece, "there is a device type before it"));
+                return Err(refuse(piece, "a second device type"));
             }
-            // An index is never taken back: `*` says nothing of it.
+            // `*` does not unset an index that an earlier piece set.
             spec.device_index = device_index.or(spec.device_index);
         }
         spec.replica = replica.map(number).transpose()?;
@@ -145,8 +145,9 @@ impl DeviceSpec {
         Ok(spec)
     }
 
-    /// The same with each component that `other` sets (`make_merged_spec`): one by one, so an index
-    /// may come to stand with the other one's type.
+    /// Returns this specification with each component that `other` sets (`make_merged_spec`).
+    /// Components are merged one by one, so an index may be combined with the type of the other
+    /// specification.
     #[must_use]
     pub fn merged(&self, other: &Self) -> Self {
         let mut merged = self.clone();
@@ -154,7 +155,7 @@ impl DeviceSpec {
         merged
     }
 
-    /// Takes over each component that `other` sets (`merge_from` of TensorFlow 1).
+    /// Overwrites each component that `other` sets (`merge_from` of TensorFlow 1).
     pub fn merge_from(&mut self, other: &Self) {
         let Self {
             job,
@@ -170,12 +171,12 @@ impl DeviceSpec {
         self.device_index = device_index.or(self.device_index);
     }
 
-    /// Whether nothing is asked for that could be printed.
+    /// Returns whether nothing would be printed.
     pub fn is_empty(&self) -> bool {
         self.printed() == (None, None, None, None)
     }
 
-    /// What is printed: an index without a type is lost.
+    /// Returns the components that are printed: an index without a type is left out.
     #[expect(clippy::type_complexity, reason = "named right here, used right below")]
     fn printed(
         &self,
@@ -198,7 +199,7 @@ impl DeviceSpec {
 impl FromStr for DeviceSpec {
     type Err = NameError;
 
-    /// [`Self::parse`] without types that are plugged in.
+    /// Calls [`Self::parse`] without plugged-in types.
     fn from_str(text: &str) -> Result<Self, NameError> {
         Self::parse(text, &[])
     }
@@ -236,7 +237,7 @@ impl Hash for DeviceSpec {
     }
 }
 
-/// Exactly these two; `Cpu` stays what it is.
+/// Changes exactly these two spellings; `Cpu` is kept.
 fn normalized(device_type: &str) -> String {
     match device_type {
         "cpu" | "gpu" => device_type.to_uppercase(),
@@ -244,8 +245,8 @@ fn normalized(device_type: &str) -> String {
     }
 }
 
-/// What Python's `int()` makes of a text: white space around it, a sign, digits of base 10 with
-/// single underscores between them.
+/// Parses a string like Python's `int()`: white space around it, a sign, decimal digits with single
+/// underscores between them.
 fn python_int(text: &str) -> Option<i64> {
     let text = text.trim();
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -269,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_python() {
+    fn numbers_parse_as_in_python() {
         for (text, value) in [
             ("0", Some(0)),
             ("007", Some(7)),
@@ -296,19 +297,19 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_specification_the_piece_and_what_is_expected() {
+    fn errors_name_the_specification_the_piece_and_the_expected_form() {
         let message = |text: &str| text.parse::<DeviceSpec>().unwrap_err().to_string();
         assert_eq!(
             message("/job:a/device:GPU"),
-            "`/job:a/device:GPU` is no device specification: `device:GPU`: `job:J`, `replica:R`, `task:T`, \
+            "`/job:a/device:GPU` is not a device specification: `device:GPU`: `job:J`, `replica:R`, `task:T`, \
              `device:TYPE:INDEX`, or a short type such as `cpu:0` is expected"
         );
         assert!(message("/task:*").contains("`task:*`: a number of 64 bits is expected"));
-        assert!(message("/cpu:0/gpu:0").contains("`gpu:0`: there is a device type before it"));
+        assert!(message("/cpu:0/gpu:0").contains("`gpu:0`: a second device type"));
     }
 
     #[test]
-    fn types_that_are_plugged_in_may_stand_alone() {
+    fn plugged_in_types_need_no_device_prefix() {
         assert!("/sycl:0".parse::<DeviceSpec>().is_err());
         let spec = DeviceSpec::parse("/Sycl:0", &["SYCL"]).unwrap();
         assert_eq!(spec.to_string(), "/device:SYCL:0");
@@ -336,12 +337,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read_again(spec in spec()) {
+        fn printed_specifications_parse_back(spec in spec()) {
             prop_assert_eq!(&spec.to_string().parse::<DeviceSpec>().unwrap(), &spec);
         }
 
         #[test]
-        fn merging_is_associative_and_keeps_what_the_last_one_says(a in spec(), b in spec(), c in spec()) {
+        fn merging_is_associative_and_the_last_one_wins(a in spec(), b in spec(), c in spec()) {
             prop_assert_eq!(a.merged(&b).merged(&c), a.merged(&b.merged(&c)));
             prop_assert_eq!(a.merged(&DeviceSpec::new()), a.clone());
             prop_assert_eq!(DeviceSpec::new().merged(&a), a.clone());
@@ -349,7 +350,7 @@ mod tests {
         }
 
         #[test]
-        fn equal_ones_print_the_same(a in spec(), b in spec()) {
+        fn specifications_are_equal_if_they_print_the_same(a in spec(), b in spec()) {
             prop_assert_eq!(a == b, a.to_string() == b.to_string());
         }
     }

@@ -1,6 +1,6 @@
 //! Many short strings in one allocation.
 
-/// Text `i` is bytes `offsets[i]..offsets[i + 1]` of one string.
+/// String `i` is bytes `offsets[i]..offsets[i + 1]` of one buffer.
 #[derive(Debug, Clone)]
 pub struct Strings {
     offsets: Vec<u32>,
@@ -17,7 +17,7 @@ impl Default for Strings {
 }
 
 impl Strings {
-    /// Appends a text; `None` once all together exceed 4 GiB.
+    /// Appends a string; `None` if the strings together exceed 4 GiB.
     pub fn push(&mut self, text: &str) -> Option<()> {
         let end = u32::try_from(self.text.len() + text.len()).ok()?;
         self.text.push_str(text);
@@ -25,35 +25,35 @@ impl Strings {
         Some(())
     }
 
-    /// Number of strings.
+    /// Returns the number of strings.
     pub fn len(&self) -> usize {
         self.offsets.len() - 1
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no strings.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Text `index`.
+    /// Returns string `index`.
     ///
     /// # Panics
-    /// If there is none.
+    /// If `index` is out of range.
     pub fn get(&self, index: usize) -> &str {
         &self.text[self.offsets[index] as usize..self.offsets[index + 1] as usize]
     }
 
-    /// All strings.
+    /// Iterates over all strings.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         (0..self.len()).map(|index| self.get(index))
     }
 
-    /// Where each text starts, in bytes, and the end.
+    /// Returns the start of each string, in bytes, and the end of the last one.
     pub fn offsets(&self) -> &[u32] {
         &self.offsets
     }
 
-    /// All strings, one after the other.
+    /// Returns all strings, concatenated.
     pub fn text(&self) -> &str {
         &self.text
     }

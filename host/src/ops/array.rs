@@ -299,18 +299,18 @@ fn ranged(context: &InferenceContext<'_>) -> Shapes {
     }
     let distance = i128::from(limit) - i128::from(start);
     let delta = i128::from(delta);
-    // Rounded up: the limit itself is not part of the range.
-    let n = (distance + delta - delta.signum()) / delta;
-    if n < 0 {
+    if distance.signum() == -delta.signum() {
         return Err(ShapeError::new(format!(
             "delta {delta} does not lead from {start} to {limit}"
         )));
     }
+    // Rounded up: the limit itself is not part of the range.
+    let n = (distance + delta - delta.signum()) / delta;
     Ok(vec![PartialShape::new(&[usize::try_from(n).ok()])])
 }
 
-/// The same for constants of floats. The number of elements is computed in their own type, as
-/// kernels compute it.
+/// Infers the shape of a range of floats, if its inputs are constants. As in the kernels, the
+/// number of elements is computed in the type of the range.
 fn ranged_floats(context: &InferenceContext<'_>) -> Shapes {
     let values = (
         context.scalar_float(0),
@@ -329,7 +329,7 @@ fn ranged_floats(context: &InferenceContext<'_>) -> Shapes {
     };
     if !is_ordered {
         return Err(ShapeError::new(format!(
-            "a range from {start} to {limit} cannot go by {delta}"
+            "delta {delta} does not lead from {start} to {limit}"
         )));
     }
     #[expect(
@@ -351,7 +351,7 @@ fn ranged_floats(context: &InferenceContext<'_>) -> Shapes {
     let n = quotient.abs().ceil();
     if n.is_nan() || n >= 9_223_372_036_854_775_808.0 {
         return Err(ShapeError::new(format!(
-            "a range from {start} to {limit} by {delta} has more elements than 64 bits count"
+            "a range from {start} to {limit} by {delta} has too many elements"
         )));
     }
     #[expect(

@@ -45,7 +45,6 @@ pub struct IntTensor {
 impl IntTensor {
     /// Returns a tensor of this shape; `None` if the shape has another number of elements, or more
     /// than 1024.
-    /// 1024.
     pub fn new(shape: Shape, values: Vec<Option<i64>>) -> Option<Self> {
         let fits = shape.n_elements() == values.len() && values.len() <= INT_ELEMENTS_MAX;
         fits.then_some(Self { shape, values })
@@ -287,8 +286,8 @@ impl<'a> InferenceContext<'a> {
         self.ints(index)?.as_scalar()
     }
 
-    /// The only element of a constant input of floats; a `half` or `bfloat16` is widened, which
-    /// changes no value.
+    /// Returns the only element of a floating-point input, if it is a constant. Types narrower than
+    /// `double` are widened, which is exact.
     pub fn scalar_float(&self, index: usize) -> Option<f64> {
         let Known::Literal(literal) = &self.inputs.get(index)?.known else {
             return None;

@@ -201,8 +201,8 @@ fn normalised(context: &InferenceContext<'_>) -> Shapes {
     let per_channel = PartialShape::new(&[channels]);
     let mut shapes = vec![PartialShape::new(&dims)];
     shapes.resize(context.n_outputs().min(5), per_channel);
-    // TensorFlow leaves the third reserved space open, which cuDNN uses as it likes. All kernels
-    // here write a scalar, and memory plans count it.
+    // TensorFlow leaves the shape of the third reserved space unknown, because cuDNN chooses it.
+    // All kernels here write a scalar, which memory plans then count.
     shapes.resize(context.n_outputs(), PartialShape::scalar());
     Ok(shapes)
 }

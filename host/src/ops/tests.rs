@@ -184,6 +184,8 @@ fn shapes_follow_tensorflows_rules() {
         ("Range", "", &["=0", "=10", "=3"], "[4]"),
         ("Range", "", &["=5", "=0", "=-2"], "[3]"),
         ("Range", "", &["=5", "=0", "=1"], "error"),
+        ("Range", "", &["=1", "=0", "=5"], "error"),
+        ("Range", "", &["=3", "=3", "=-2"], "[0]"),
         ("OneHot", "axis=0", &["[2,3]", "=5", "[]", "[]"], "[5,2,3]"),
         ("BroadcastTo", "", &["[3,1]", "=2,3,4,"], "[2,3,4]"),
         ("BroadcastTo", "", &["[3]", "=4,"], "error"),
@@ -337,6 +339,15 @@ fn shapes_follow_tensorflows_rules() {
 }
 
 #[test]
+fn all_outputs_of_a_batch_normalisation_have_shapes() {
+    let inputs = ["[2,3,3,4]", "[4]", "[?]", "[0]", "[0]"];
+    let (outputs, ..) = infer("FusedBatchNormV3", "", &inputs).unwrap();
+    let shapes = ["[2,3,3,4]", "[4]", "[4]", "[4]", "[4]", "[]"].map(shape);
+    let found: Vec<_> = outputs.into_iter().map(|output| output.shape).collect();
+    assert_eq!(found, shapes);
+}
+
+#[test]
 fn ranges_of_floats_have_as_many_elements_as_kernels_compute() {
     let registry = OpRegistry::default();
     let op = registry.get("Range").unwrap();
@@ -366,6 +377,10 @@ fn ranges_of_floats_have_as_many_elements_as_kernels_compute() {
     };
     for (dtype, values, expected) in [
         (DType::F32, [0.0, 1.0, 0.1], "[10]"),
+        // Rounded down to 10 in the type of the range; in a wider one they are above 10.
+        (DType::F32, [0.0, 7.0, 0.7], "[10]"),
+        (DType::F16, [0.0, 1.0, 0.1], "[10]"),
+        (DType::BF16, [0.0, 7.0, 0.7], "[10]"),
         (DType::F64, [0.0, 1e10, 1.0], "[10000000000]"),
         (DType::F64, [5.0, 0.0, -2.0], "[3]"),
         (DType::F16, [0.0, 1.0, 0.25], "[4]"),

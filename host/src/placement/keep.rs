@@ -25,7 +25,6 @@ use crate::candidates::Restriction;
 use crate::candidates::short_device_name;
 use crate::graph::NONE;
 use crate::graph::NodeId;
-use crate::memory::show_bytes;
 use crate::names::DeviceId;
 use crate::placement::check::Placement;
 use crate::placement::memory::Capacity;
@@ -33,6 +32,7 @@ use crate::placement::memory::capacity_of_domains;
 use crate::placement::saved::SavedPlacement;
 use crate::placement::violation::Violation;
 use crate::serialize::as_string;
+use crate::tensor::show_bytes;
 
 /// Why an earlier placement cannot be kept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -111,7 +111,7 @@ impl std::fmt::Display for MoveReason {
     }
 }
 
-/// What became of a placement of before.
+/// The differences between an earlier placement and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Replacement {
@@ -123,7 +123,7 @@ pub struct Replacement {
     pub moved: Vec<MovedNode>,
 }
 
-/// A node that is not where it was.
+/// A node that moves to another device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MovedNode {

@@ -1,18 +1,23 @@
-//! A memory that is too small for a plan: how much it lacks, what takes most of it, and what helps.
+//! A memory that is too small for a plan: how much it lacks, what takes most of it, and what may
+//! help. Takes the candidates, the devices of a plan and the [`Shortage`] that `memory` has found.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::candidates::Candidates;
 use crate::candidates::short_device_name;
+use crate::device::Device;
+use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::memory::MemoryHolder;
 use crate::memory::fits;
-use crate::memory::show_bytes;
 use crate::memory::whole::Shortage;
 use crate::names::DeviceId;
+use crate::tensor::show_bytes;
 
 /// More devices than this are counted rather than named.
 const MAX_DEVICES_NAMED: usize = 8;
@@ -24,21 +29,21 @@ const MAX_DEVICES_NAMED: usize = 8;
 pub struct MemoryShortage {
     /// Full name of the device.
     pub device: String,
-    /// What the plan needs there, in bytes.
+    /// Bytes that the plan needs there.
     pub needed_bytes: u64,
-    /// What plans may use there, in bytes.
+    /// Bytes that plans may use there.
     pub capacity_bytes: u64,
     /// The part of the needed bytes that holds constants.
     pub constant_bytes: u64,
     /// The part that holds state, such as variables.
     pub state_bytes: u64,
-    /// The most that one run holds at one time.
+    /// Peak bytes of one run.
     pub run_bytes: u64,
-    /// Runs that may go on at one time.
+    /// Number of concurrent runs for which the memory must suffice.
     pub n_runs: u64,
     /// The three largest holders of the needed bytes, the largest first.
     pub holders: Vec<MemoryHolder>,
-    /// What helps, each alone.
+    /// Changes that may help, each without the others.
     pub remedies: Vec<MemoryRemedy>,
 }
 
@@ -49,38 +54,41 @@ pub struct MemoryShortage {
 pub enum MemoryRemedy {
     /// Place nodes on devices of other memories, by another policy for example.
     Move {
-        /// A node that may run there.
+        /// A node that fits there.
         node: String,
         /// Devices that may run it, with the bytes that the plan leaves free there.
         devices: Vec<(String, u64)>,
     },
-    /// Run less at one time ([`crate::session::SessionBuilder::with_concurrent_runs`]).
+    /// Allow fewer concurrent runs ([`crate::session::SessionBuilder::with_concurrent_runs`]).
     FewerRuns {
-        /// The most runs for which the plan fits.
+        /// The most runs for which this memory suffices.
         n_runs: u64,
     },
     /// Let plans use more of the memory ([`crate::device::DeviceOptions`]).
     RaiseCapacity {
         /// The devices that share the memory.
         devices: Vec<String>,
-        /// The least capacity for which the plan fits, in bytes.
+        /// The least capacity with which this memory suffices, in bytes.
         bytes: u64,
     },
-    /// Use more devices.
+    /// Use more devices of the same capacity. The capacity must be stated, since CPU devices share
+    /// the machine's memory otherwise.
     MoreDevices {
         /// Their type.
         device_type: String,
-        /// How many there would be with one more.
+        /// The number of devices with one more.
         n_devices: usize,
+        /// The capacity of each, in bytes.
+        capacity_bytes: u64,
     },
 }
 
 impl MemoryShortage {
-    /// Describes a shortage of a plan, and looks for what helps.
+    /// Describes a shortage of a plan, and searches for remedies.
     pub(super) fn new(candidates: &Candidates, devices: &[u32], shortage: Shortage) -> Self {
         let domains = &candidates.devices().memory_domain;
         let own = devices[shortage.node.index()];
-        // The node may be one whose tensor is copied to the memory.
+        // The node may be on another device, if its tensor is copied to the memory.
         let device = match domains[own as usize] == shortage.domain {
             true => own,
             false => (0..)
@@ -101,12 +109,12 @@ impl MemoryShortage {
         }
     }
 
-    /// How many bytes are lacking.
+    /// Returns the number of bytes that are lacking.
     pub fn lacking_bytes(&self) -> u64 {
         self.needed_bytes.saturating_sub(self.capacity_bytes)
     }
 
-    /// The device and how much it lacks, without holders and remedies.
+    /// Returns the device and how much it lacks, without holders and remedies.
     pub fn summary(&self) -> String {
         format!(
             "{} lacks {} (the plan needs {} and may use {})",
@@ -166,9 +174,11 @@ impl fmt::Display for MemoryRemedy {
             Self::MoreDevices {
                 device_type,
                 n_devices,
+                capacity_bytes,
             } => write!(
                 f,
-                "use more devices (`--device-count {device_type}={n_devices}`)"
+                "use more devices of this capacity (`--device-count {device_type}={n_devices} --memory {device_type}={}`)",
+                flag_size(*capacity_bytes)
             ),
         }
     }
@@ -231,7 +241,7 @@ fn flag_size(bytes: u64) -> String {
     }
 }
 
-/// What may make the plan fit on `device`, whose memory is too small.
+/// Searches for changes that may make the plan fit on `device`, whose memory is too small.
 fn remedies(
     candidates: &Candidates,
     devices: &[u32],
@@ -241,19 +251,20 @@ fn remedies(
     let mut remedies = Vec::new();
     let needed_bytes = shortage.needed_bytes();
     let lacking_bytes = needed_bytes.saturating_sub(shortage.capacity_bytes);
-    let elsewhere = movable(candidates, devices, shortage);
+    let columns = candidates.devices();
     let mut free_bytes = 0u64;
-    if let Some((node, others)) = elsewhere {
-        let others: Vec<(String, u64)> = others
-            .into_iter()
-            .map(|(device, free)| (candidates.device_name(device).to_owned(), free))
-            .collect();
-        free_bytes = others
+    if let Some((node, others)) = movable(candidates, devices, shortage) {
+        // Devices may share a memory.
+        let memories: BTreeMap<u32, u64> = others
             .iter()
-            .fold(0, |sum, other| sum.saturating_add(other.1));
+            .map(|&(device, free)| (columns.memory_domain[device as usize], free))
+            .collect();
+        free_bytes = memories.into_values().fold(0, u64::saturating_add);
+        let others = others.into_iter();
+        let others = others.map(|(device, free)| (candidates.device_name(device).to_owned(), free));
         remedies.push(MemoryRemedy::Move {
             node: candidates.graph().node_name(node).to_owned(),
-            devices: others,
+            devices: others.collect(),
         });
     }
     let left = shortage
@@ -263,11 +274,10 @@ fn remedies(
     if let Some(n_runs) = n_runs.filter(|n_runs| (1..shortage.n_runs).contains(n_runs)) {
         remedies.push(MemoryRemedy::FewerRuns { n_runs });
     }
-    let columns = candidates.devices();
     let shared = (0..).zip(&columns.memory_domain);
     let shared = shared.filter(|&(_, &domain)| domain == shortage.domain);
     let shared = shared.map(|(device, _)| candidates.device_name(device).to_owned());
-    // A sum that met the largest number fits nowhere.
+    // A saturated sum fits nowhere.
     if fits(needed_bytes, u64::MAX) {
         remedies.push(MemoryRemedy::RaiseCapacity {
             devices: shared.collect(),
@@ -276,21 +286,28 @@ fn remedies(
     }
     let largest = shortage.holders.first().map_or(0, |holder| holder.bytes);
     if free_bytes < lacking_bytes && largest <= shortage.capacity_bytes {
-        remedies.extend(more_devices(candidates, device, shortage.node));
+        remedies.extend(more_devices(candidates, device, shortage));
     }
     remedies
 }
 
-/// A node of the memory that may run on devices of other memories that have space, and those
-/// devices.
+/// Finds a node of the memory that fits into other memories, and the devices there that may run it.
 fn movable(
     candidates: &Candidates,
     devices: &[u32],
     shortage: &Shortage,
 ) -> Option<(NodeId, Vec<(u32, u64)>)> {
     let domains = &candidates.devices().memory_domain;
+    let graph = candidates.graph();
+    // The memory itself has none.
+    let most_free = shortage.free_bytes.iter().copied().max().unwrap_or(0);
     let free_of = |node: NodeId| -> Vec<(u32, u64)> {
-        if candidates.nodes().pinned[node.index()] != NONE {
+        // Constants and feeds are held where they are read, so moving them alone changes nothing.
+        if candidates.nodes().pinned[node.index()] != NONE || graph.is_preloaded(node) {
+            return Vec::new();
+        }
+        let needed = bytes_of_node(graph, node, shortage.n_runs).max(1);
+        if needed > most_free {
             return Vec::new();
         }
         let others = candidates.of_node(node).iter();
@@ -298,9 +315,9 @@ fn movable(
             let free = shortage.free_bytes.get(domains[device as usize] as usize);
             (device, free.copied().unwrap_or(0))
         });
-        free.filter(|&(_, free)| free > 0).collect()
+        free.filter(|&(_, free)| free >= needed).collect()
     };
-    let here = candidates.graph().nodes().zip(devices);
+    let here = graph.nodes().zip(devices);
     let here = here.filter(|&(_, &device)| domains[device as usize] == shortage.domain);
     std::iter::once(shortage.node)
         .chain(here.map(|(node, _)| node))
@@ -308,23 +325,43 @@ fn movable(
         .find(|(_, free)| !free.is_empty())
 }
 
-/// One more device of the type, if users choose how many there are and the node may run on all.
-fn more_devices(candidates: &Candidates, device: u32, node: NodeId) -> Option<MemoryRemedy> {
+/// Returns the bytes that a node needs in a memory of which it is the only user: its state and
+/// constant inputs once, and its workspace, other inputs and outputs in each run.
+fn bytes_of_node(graph: &Graph, node: NodeId, n_runs: u64) -> u64 {
+    let mut once = graph.resident_bytes()[node.index()];
+    let mut per_run = graph.workspace_bytes()[node.index()];
+    for tensor in graph.data_inputs(node) {
+        let sum = match graph.is_preloaded(graph.producer(tensor).0) {
+            true => &mut once,
+            false => &mut per_run,
+        };
+        *sum = sum.saturating_add(graph.tensor_bytes()[tensor.index()]);
+    }
+    let outputs = graph.tensor_bytes()[graph.output_range(node)].iter();
+    let per_run = outputs.fold(per_run, |sum, &bytes| sum.saturating_add(bytes));
+    once.saturating_add(per_run.saturating_mul(n_runs))
+}
+
+/// Suggests one more device of the type, if users choose how many there are and the node may run on
+/// all.
+fn more_devices(candidates: &Candidates, device: u32, shortage: &Shortage) -> Option<MemoryRemedy> {
+    let is_chosen = |device: &Arc<dyn Device>| {
+        let attributes = device.attributes();
+        attributes.device_type == "CPU" && short_device_name(&attributes.name) != attributes.name
+    };
     let set = candidates.device_set();
-    let device_type = &set.get(DeviceId(device))?.attributes().device_type;
-    if device_type != "CPU" {
+    if !is_chosen(set.get(DeviceId(device))?) {
         return None;
     }
-    let of_type = set
-        .iter()
-        .filter(|(_, device)| device.attributes().device_type == *device_type);
-    let of_type: Vec<u32> = of_type.map(|(id, _)| id.0).collect();
-    let legal = candidates.of_node(node);
-    of_type
+    let alike = set.iter().filter(|(_, device)| is_chosen(device));
+    let alike: Vec<u32> = alike.map(|(id, _)| id.0).collect();
+    let legal = candidates.of_node(shortage.node);
+    alike
         .iter()
         .all(|device| legal.contains(device))
         .then(|| MemoryRemedy::MoreDevices {
-            device_type: device_type.clone(),
-            n_devices: of_type.len() + 1,
+            device_type: "CPU".to_owned(),
+            n_devices: alike.len() + 1,
+            capacity_bytes: shortage.capacity_bytes,
         })
 }

@@ -143,6 +143,11 @@ impl CompilerProcess {
     /// Uses this program as the compiler. Call it first in the app's `main`: if the program was
     /// started to compile, the call compiles and ends the process; otherwise it returns at once.
     ///
+    /// In a test, this program is the test harness, whose `main` does not make the call, so every
+    /// policy fails with [`PolicyErrorKind::CompilerEnded`]. Tests of an app use
+    /// [`Self::new`] with the app's program (`env!("CARGO_BIN_EXE_my_app")` in integration tests),
+    /// or no compiler process.
+    ///
     /// ```no_run
     /// use placewright::policy::{CompilerProcess, PolicyEngine, PolicyLimits};
     ///

@@ -200,13 +200,12 @@ impl PolicyEngine {
     }
 
     fn load_compiled(&self, compiled: &[u8]) -> wasmtime::Result<Component> {
-        // SAFETY: nobody else can have written the bytes. They were compiled in this process; or by
-        // a program that the app named as one that it would link; or they come from the
-        // cache, whose folder and entry belong to this user, their modes let nobody else
-        // write, and neither is a symbolic link (`CacheFolder::open` and `read` check all of it).
-        // Processes of this user are trusted to put there only what a compiler of ours gave
-        // them, under this key, which names wasm bytes, wasmtime and configuration; the
-        // entry's digest, which has no secret, says that it is whole.
+        // SAFETY: the bytes come from a trusted compiler. This process compiled them, or a program
+        // that the app named as one that it would link, or they come from the cache. Its folder and
+        // entry belong to this user, only this user may write to them, and neither is a symbolic
+        // link (`CacheFolder::open` and `read` check all of it). Processes of this user are trusted
+        // to store only the output of our compiler under this key, which names wasm bytes, wasmtime
+        // and configuration. The entry's digest, which has no secret, shows that it is complete.
         unsafe { Component::deserialize(&self.shared.engine, compiled) }
     }
 

@@ -69,16 +69,21 @@ pub enum PolicyErrorKind {
         deadline: Duration,
     },
     /// The call used up its fuel and had not offered a plan.
-    #[error("`{call}` used up its fuel of {fuel}; `--policy-fuel` raises it")]
+    #[error(
+        "`{call}` used up its fuel of {fuel} for {}; `--policy-fuel` and `PolicyLimits::fuel` raise it",
+        fuel_user(*in_host_calls)
+    )]
     OutOfFuel {
         /// The call.
         call: &'static str,
-        /// The fuel that it had.
+        /// The fuel that it had, once for wasm instructions and once for host calls.
         fuel: u64,
+        /// Whether host calls used it up, rather than wasm instructions.
+        in_host_calls: bool,
     },
     /// The guest tried to grow its memory beyond the limit.
     #[error(
-        "it requested {requested_bytes} bytes of memory, the limit is {limit_bytes}; `--policy-memory` raises it"
+        "it requested {requested_bytes} bytes of memory, the limit is {limit_bytes}; `--policy-memory` and `PolicyLimits::memory_bytes` raise it"
     )]
     MemoryLimit {
         /// The size that all its memories would have had.
@@ -156,7 +161,8 @@ pub enum PolicyErrorKind {
     },
     /// The compiler process ended without an answer.
     #[error(
-        "the compiler process crashed: {how}; build the policy with the SDK or another compiler"
+        "the compiler process ended without an answer: {how}; {}",
+        Remedy::of_compiler_end(how)
     )]
     CompilerEnded {
         /// How the process ended, and its last output.
@@ -204,7 +210,7 @@ pub enum PolicyErrorKind {
     },
     /// The policy does not export a required interface.
     #[error(
-        "it does not export `placewright:policy/{export}`; use `export_policy!` of the SDK, or a world of wit/v0.1"
+        "it does not export `placewright:policy/{export}`; use `export_policy!` of the SDK (if it names a cargo feature, with that feature), or a world of wit/v0.1"
     )]
     MissingExport {
         /// The interface.
@@ -308,6 +314,14 @@ impl PolicyError {
     /// Returns whose fault it is.
     pub fn fault(&self) -> Fault {
         self.kind.fault()
+    }
+}
+
+/// Names what has used up the fuel of a call.
+fn fuel_user(in_host_calls: bool) -> &'static str {
+    match in_host_calls {
+        true => "host calls",
+        false => "wasm instructions",
     }
 }
 
@@ -490,7 +504,7 @@ impl Remedy {
     fn of_deadline(call: &str) -> &'static str {
         match call {
             "place" | "begin" => {
-                ", before it offered a plan; `--policy-deadline-ms` raises it, and plans that are offered early count"
+                ", before it offered a plan; `--policy-deadline-ms` and `PolicyLimits::place_deadline` raise it, and plans that are offered early count"
             }
             "pick" | "pick-batch" | "observe" | "end" => {
                 "; `PolicyLimits::pick_deadline` raises it"
@@ -498,6 +512,15 @@ impl Remedy {
             _ => {
                 "; `--policy-configure-deadline-ms` and `PolicyLimits::configure_deadline` raise it"
             }
+        }
+    }
+
+    fn of_compiler_end(how: &str) -> &'static str {
+        // A compiler program that succeeds has answered.
+        if how.starts_with("status 0") {
+            "its `main` must call `CompilerProcess::of_this_program` first; the main function of a test harness does not"
+        } else {
+            "build the policy with the SDK or another compiler"
         }
     }
 

@@ -10,7 +10,7 @@ use super::messages::Messages;
 use super::v0_1::{PolicyInfo, PolicySetting};
 use crate::serialize::{as_optional_string, as_string};
 
-/// A policy, looked at from outside and, where it loads, from inside.
+/// A policy's file and, if it loads, its description of itself.
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct PolicyInspection {
@@ -36,7 +36,7 @@ pub struct PolicyInspection {
     pub verdict: Result<LoadedInspection, PolicyError>,
 }
 
-/// What a policy that loads says about itself.
+/// A loaded policy's description of itself.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct LoadedInspection {

@@ -98,7 +98,7 @@ impl fmt::Display for Rung {
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct FailedRung {
-    /// Who was asked.
+    /// The policy that was asked.
     #[serde(serialize_with = "as_string")]
     pub rung: Rung,
     /// The step that failed: `load` or `place`.
@@ -108,7 +108,7 @@ pub struct FailedRung {
     /// The first rung that failed for the same cause, if it is not this one.
     #[serde(serialize_with = "as_optional_string")]
     pub same_cause_as: Option<Rung>,
-    /// How long that part took.
+    /// How long the step took.
     #[serde(rename = "elapsed_ns", serialize_with = "as_ns")]
     pub elapsed: Duration,
 }
@@ -117,7 +117,7 @@ pub struct FailedRung {
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct PolicyReport {
-    /// Who answered.
+    /// The policy that answered.
     #[serde(serialize_with = "as_string")]
     pub answered_by: Rung,
     /// The policies that failed before, in order. Empty if the requested policy answered.

@@ -135,7 +135,7 @@ pub struct PolicyAnswer {
     pub elapsed: Duration,
 }
 
-/// How much of what a policy said about its plan was beyond the bounds, and is lost.
+/// The number of explanations and metrics that were dropped because of limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Dropped {
@@ -546,9 +546,10 @@ impl Template {
         error: wasmtime::Error,
     ) -> PolicyErrorKind {
         let limits = self.engine.limits();
-        let out_of_fuel = || PolicyErrorKind::OutOfFuel {
+        let out_of_fuel = |in_host_calls| PolicyErrorKind::OutOfFuel {
             call,
             fuel: limits.fuel.unwrap_or(0),
+            in_host_calls,
         };
         if let Some(hit) = error.downcast_ref::<LimitHit>() {
             return match *hit {
@@ -560,7 +561,7 @@ impl Template {
                     requested,
                     limit: limits.table_elements,
                 },
-                LimitHit::HostFuel => out_of_fuel(),
+                LimitHit::HostFuel => out_of_fuel(true),
             };
         }
         if let Some(limit) = limit_in_message(&error, call, limits) {
@@ -572,7 +573,7 @@ impl Template {
                 call,
                 deadline: self.engine.deadline(kind),
             },
-            Some(Trap::OutOfFuel) => out_of_fuel(),
+            Some(Trap::OutOfFuel) => out_of_fuel(false),
             Some(Trap::StackOverflow) => PolicyErrorKind::StackOverflow {
                 call,
                 limit_bytes: limits.stack_bytes,

@@ -27,7 +27,7 @@ pub struct Message {
     pub is_truncated: bool,
 }
 
-/// What a policy printed in one call.
+/// The messages that a policy logged in one call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Messages {

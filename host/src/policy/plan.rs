@@ -18,6 +18,8 @@ const METRIC_NAME_BYTES_MAX: usize = 64;
 /// empty explanations are limited too.
 const EXPLANATION_BYTES_FIXED: usize = 64;
 const EXPLANATION_BYTES_PER_NODE: usize = 32;
+/// As many characters of a violation suffice to recognize it in a policy's message.
+const VIOLATION_CHARS_COMPARED: usize = 60;
 
 /// The host's side of one call's plan, for the sandbox's imports and for native policies.
 pub(super) struct PlanBook {
@@ -67,11 +69,14 @@ impl PlanResult {
     }
 
     /// Classifies an error that the policy returned. Most policies return the violation of `offer`:
-    /// then the rule says more than their message.
+    /// then the rule says more than their message. Any other message, such as the traceback of an
+    /// exception, is kept.
     pub(super) fn kind_of(&self, error: PlaceError) -> PolicyErrorKind {
         match (error, &self.refused) {
             (PlaceError::Declined(reason), _) => PolicyErrorKind::Declined(reason),
-            (PlaceError::Failed(_), Some(violation)) if self.proposal.is_none() => {
+            (PlaceError::Failed(reason), Some(violation))
+                if self.proposal.is_none() && quotes(&reason, violation) =>
+            {
                 PolicyErrorKind::InvalidProposal {
                     violation: violation.clone(),
                 }
@@ -79,6 +84,13 @@ impl PlanResult {
             (PlaceError::Failed(reason), _) => PolicyErrorKind::Failed(reason),
         }
     }
+}
+
+/// Whether a policy's message contains a violation. Languages and limits may have truncated it.
+fn quotes(reason: &str, violation: &crate::placement::Violation) -> bool {
+    let text = violation.to_string();
+    let start: String = text.chars().take(VIOLATION_CHARS_COMPARED).collect();
+    reason.is_empty() || reason.contains(&start)
 }
 
 impl PlanBook {
@@ -167,6 +179,9 @@ impl PlanSink for PlanBook {
     }
 
     fn explain(&self, nodes: &[u32], reason: &str) {
+        if !self.explain_wanted {
+            return;
+        }
         let pages = &mut *self.pages.borrow_mut();
         let reason = truncate(reason, self.reason_bytes_max);
         // A report repeats the reason for each node: a short call could become gigabytes.
@@ -175,7 +190,7 @@ impl PlanSink for PlanBook {
             .saturating_mul(EXPLANATION_BYTES_PER_NODE + reason.len())
             .saturating_add(EXPLANATION_BYTES_FIXED)
             .saturating_add(pages.explanation_bytes);
-        if !self.explain_wanted || size_bytes > self.explanation_bytes_max {
+        if size_bytes > self.explanation_bytes_max {
             pages.result.dropped.explanations += 1;
             return;
         }

@@ -75,7 +75,7 @@ pub(super) fn too_many_definitions(found: u64, limits: &PolicyLimits) -> PolicyE
     }
 }
 
-/// Walks sections of metadata too, but not sections inside them, which nobody reads: a file could
+/// Walks sections of metadata too, but not sections inside them, which are never read: a file could
 /// have a hundred thousand. Takes the counts so far, and returns them with those of `bytes`.
 fn walk(
     bytes: &[u8],

@@ -150,7 +150,7 @@ impl CallEnd {
         }
     }
 
-    /// Returns how long the call may go on in ns, rounded down to whole ticks: deadlines are no
+    /// Returns how long the call may continue in ns, rounded down to whole ticks: deadlines are no
     /// more precise, and policies get no finer clock. `u64::MAX` if there is no deadline.
     pub(super) fn left_ns(&mut self, now: Instant) -> u64 {
         if *self == Self::Never {

@@ -30,7 +30,7 @@ use super::form::{CONTRACT_VERSION, ContractVersion, incompatible};
 use super::plan::PlanBook;
 use super::view::View;
 
-/// What a policy says about itself.
+/// A policy's description of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct PolicyInfo {

@@ -57,7 +57,7 @@ const DEFAULT_POLICY: &str = "priority";
 /// The prefix of the device names of a local session.
 const LOCAL_PREFIX: &str = "/job:localhost/replica:0/task:0";
 
-/// What placement starts from.
+/// The inputs of placement.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) graph: Arc<Graph>,
@@ -93,6 +93,7 @@ impl SessionBuilder {
             recorder: self.executor_options.recorder.clone(),
             ..StageClock::default()
         };
+        self.check_calls()?;
         let ops = self.open_registry();
         #[cfg(feature = "graphdef")]
         let graph = self.open_graph(&ops, &mut clock)?;
@@ -108,7 +109,7 @@ impl SessionBuilder {
         )?;
         span.record("devices", devices.len());
         if !self.is_rebuild {
-            // Builders are cloned; each of their sessions ends for itself.
+            // Builders are cloned; each of their sessions is closed separately.
             self.executor_options.closed = CancelToken::default();
         }
         let (devices, calibration_problems) = self.calibrated(devices);
@@ -165,7 +166,7 @@ impl SessionBuilder {
         ))
     }
 
-    /// How the session is built again, with another graph on the same devices.
+    /// Returns a builder that builds the session again, with another graph on the same devices.
     fn recipe(
         &self,
         ops: &Arc<OpRegistry>,
@@ -176,13 +177,13 @@ impl SessionBuilder {
             ops: Some(Arc::clone(ops)),
             devices: Some(Arc::clone(devices)),
             kernels: Some(Arc::clone(kernels)),
-            // Of a session whose state is isolated, the app's manager has other devices.
+            // If the session's state is isolated, the app's manager has other devices.
             manager_of_devices: self
                 .device_manager
                 .clone()
                 .filter(|_| !self.isolate_session_state)
                 .or_else(|| self.manager_of_devices.clone()),
-            // They are in what was made with them.
+            // The devices that these made are in the set above.
             device_manager: None,
             workers: None,
             isolate_session_state: false,
@@ -198,7 +199,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Why the session that this has built cannot be built again with another graph, if so.
+    /// Returns why the session that this has built cannot be built again with another graph, if
+    /// it cannot.
     pub(super) fn is_bound_to_graph(&self) -> Option<&'static str> {
         match self.assignment.get() {
             Some(Assignment::Saved(_)) => {
@@ -223,7 +225,7 @@ impl SessionBuilder {
         self.assignment = OneOf::default();
     }
 
-    /// The GraphDef that the graph came from, of a builder for the same graph.
+    /// Takes the GraphDef that the graph came from, of a builder for the same graph.
     pub(super) fn take_graph_def(&mut self, other: &mut Self) {
         #[cfg(feature = "graphdef")]
         {
@@ -250,7 +252,21 @@ impl SessionBuilder {
         self.graph_def.as_ref()
     }
 
-    /// Enumerating anew would drop the pins and costs of candidates that the app made.
+    /// Checks that no two methods set the same thing, before anything is opened.
+    fn check_calls(&self) -> Result<(), Error> {
+        self.graph.check("the graph")?;
+        self.assignment.check("the placement")?;
+        if self.devices.is_some() && self.device_manager.is_some() {
+            return Err(Error::ConflictingCalls {
+                what: "the devices",
+                calls: vec!["with_device_manager", "with_devices"],
+            });
+        }
+        Ok(())
+    }
+
+    /// Checks that nothing is set that candidates of the app contain: enumerating anew would drop
+    /// their pins and costs.
     fn check_beside(
         &self,
         made: &Candidates,
@@ -258,7 +274,7 @@ impl SessionBuilder {
         devices: &Arc<DeviceSet>,
     ) -> Result<(), Error> {
         let (part, call) = if !Arc::ptr_eq(made.graph(), graph) {
-            ("a graph", "with_graph")
+            ("graph", "with_graph")
         } else if !Arc::ptr_eq(made.device_set(), devices) {
             ("devices", "with_devices")
         } else if self.placement_options.is_some() {
@@ -273,13 +289,12 @@ impl SessionBuilder {
         Err(Error::BesideCandidates { part, call })
     }
 
-    fn take_graph_source(&mut self) -> Result<Option<GraphSource>, Error> {
-        let source = self.graph.take("the graph")?;
+    fn take_graph_source(&mut self) -> Option<GraphSource> {
         let of_candidates = || {
             let candidates = self.candidates.as_ref()?;
             Some(GraphSource::Graph(Arc::clone(candidates.graph())))
         };
-        Ok(source.or_else(of_candidates))
+        self.graph.take().or_else(of_candidates)
     }
 
     /// Takes the registry apart; returns the ops.
@@ -301,12 +316,12 @@ impl SessionBuilder {
         ops: &OpRegistry,
         clock: &mut StageClock,
     ) -> Result<Arc<Graph>, Error> {
-        let source = self.take_graph_source()?;
+        let source = self.take_graph_source();
         let options = &self.import_options;
         match source {
             None => Err(Error::NoGraph),
             Some(GraphSource::Graph(graph)) => {
-                // An earlier one has not all of its nodes.
+                // An earlier GraphDef does not have all nodes of this graph.
                 self.graph_def = None;
                 Ok(graph)
             }
@@ -333,7 +348,7 @@ impl SessionBuilder {
 
     #[cfg(not(feature = "graphdef"))]
     fn open_graph(&mut self) -> Result<Arc<Graph>, Error> {
-        match self.take_graph_source()? {
+        match self.take_graph_source() {
             None => Err(Error::NoGraph),
             Some(GraphSource::Graph(graph)) => Ok(graph),
         }
@@ -347,13 +362,13 @@ impl SessionBuilder {
         let of_candidates = self.candidates.as_ref().map(Candidates::device_set);
         let devices = self.devices.take().or_else(|| of_candidates.cloned());
         let mut devices = match (devices, &self.device_manager) {
-            (Some(_), Some(_)) if self.candidates.is_some() => {
+            // Only one of the two is set, so the devices are those of candidates.
+            (Some(_), Some(_)) => {
                 return Err(Error::BesideCandidates {
                     part: "devices",
                     call: "with_device_manager",
                 });
             }
-            (Some(_), Some(_)) => return Err(Error::DevicesTwice),
             (Some(devices), None) => devices,
             (None, Some(manager)) => Arc::new(factories.device_set(manager.devices())),
             (None, None) => {
@@ -429,8 +444,9 @@ impl SessionBuilder {
         Ok(options)
     }
 
-    /// Opens what placement starts from, and places nothing.
+    /// Opens the inputs of placement, and places nothing.
     pub(super) fn open(mut self) -> Result<Opened, Error> {
+        self.check_calls()?;
         let ops = self.open_registry();
         #[cfg(feature = "graphdef")]
         let graph = self.open_graph(&ops, &mut StageClock::default())?;
@@ -455,7 +471,7 @@ impl SessionBuilder {
         clock: &mut StageClock,
     ) -> Result<(Placement, PlacedBy, Option<Replacement>), Error> {
         let span = debug_span!(target: targets::SESSION, "place");
-        match self.assignment.take("the placement")? {
+        match self.assignment.take() {
             Some(Assignment::Saved(reused)) => {
                 let placement = clock.time("place", &span, || reused.resolve(candidates))?;
                 return Ok((placement, PlacedBy::Saved, None));
@@ -488,7 +504,7 @@ impl SessionBuilder {
             let kept = before.keep(candidates)?;
             let (placement, mut report) =
                 policy::place_with_ladder(&engine, kept.candidates(), &request)?;
-            // It is not the policy's answer for all of the graph.
+            // The policy has not placed the whole graph.
             report.identity = None;
             let (placement, replacement) = kept.settle(placement)?;
             Ok((placement, report, Some(replacement)))

@@ -35,8 +35,16 @@ use crate::trace::Recorder;
 /// Assembles a [`Session`](super::Session). A graph is required; everything else has a default.
 ///
 /// Methods may be called in any order. A method that is called twice replaces its earlier value,
-/// unless it says that it adds one. Methods that contradict each other, such as
+/// unless it says that it adds one. Two methods that set the same thing, such as
 /// [`Self::with_graph`] and `with_graph_def`, are an error of [`Self::build`].
+///
+/// By default, a session has one CPU device and every OpenCL and CUDA device of the machine.
+/// [`Self::with_device_count`] with `"SYCL"` or `"GPU"` and 0 leaves the latter two out.
+///
+/// The options of device creation ([`Self::with_device_options`], [`Self::with_device_count`],
+/// [`Self::with_device_filters`], [`Self::with_intra_op_parallelism_threads`]) have no effect on
+/// devices that the app passes itself ([`Self::with_devices`], [`Self::with_device_manager`],
+/// [`Self::with_candidates`]).
 #[derive(Debug, Clone, Default)]
 pub struct SessionBuilder {
     pub(super) graph: OneOf<GraphSource>,
@@ -47,7 +55,7 @@ pub struct SessionBuilder {
     pub(super) factories: Option<FactoryRegistry>,
     pub(super) devices: Option<Arc<DeviceSet>>,
     pub(super) device_options: DeviceOptions,
-    /// Prevails over the device options, as do the next two.
+    /// Takes precedence over the device options, as do the next two.
     pub(super) device_count: BTreeMap<String, u32>,
     pub(super) device_filters: Option<Vec<String>>,
     pub(super) intra_op_parallelism_threads: Option<usize>,
@@ -70,15 +78,14 @@ pub struct SessionBuilder {
     pub(super) assignment: OneOf<Assignment>,
     pub(super) policy_engine: Option<PolicyEngine>,
     pub(super) placement_cache: Option<PlacementCache>,
-    /// An earlier placement, of which the new one keeps what it can.
+    /// An earlier placement, which the new one keeps as far as possible.
     pub(super) before: Option<Before>,
     pub(super) executor_options: ExecutorOptions,
-    /// Whether a session that exists already is built again: it keeps its handle and its cancel
-    /// token.
+    /// Whether an existing session is built again: it keeps its handle and its cancel token.
     pub(super) is_rebuild: bool,
     /// Nodes that keep the devices that they had before the graph grew, by name.
     pub(super) kept: Vec<(String, DeviceId)>,
-    /// Pins of the placement options, by name, while the graph is not the one that they are for.
+    /// Pins of the placement options, by name, until they are converted to ids of the new graph.
     pub(super) moved_pins: Option<Vec<(String, DeviceId)>>,
     /// Assigned devices of the placement options, likewise.
     pub(super) moved_assigned_devices: Vec<(String, String)>,
@@ -96,7 +103,7 @@ pub(super) enum GraphSource {
     File(std::path::PathBuf),
 }
 
-/// Devices of all nodes that no policy is asked for.
+/// A complete assignment of devices, in place of a policy's.
 #[derive(Debug, Clone)]
 pub(super) enum Assignment {
     Saved(Reused),
@@ -147,9 +154,11 @@ impl SessionBuilder {
     }
 
     /// Sets the known ops, the device factories and the kernels together: an app's extension of
-    /// [`Registry::default`]. The registry is used as it is; to honour the types that the
-    /// environment enables, call [`Registry::with_enabled_types_from_env`]. [`Self::with_ops`] and
-    /// [`Self::with_factories`] take precedence over the registry's parts.
+    /// [`Registry::default`]. [`Self::with_ops`] and [`Self::with_factories`] take precedence over
+    /// the registry's parts.
+    ///
+    /// The session then ignores `TF_ENABLED_DEVICE_TYPES`, unless the app calls
+    /// [`Registry::with_enabled_types_from_env`].
     #[must_use]
     pub fn with_registry(mut self, registry: Registry) -> Self {
         self.registry = Some(registry);
@@ -157,24 +166,26 @@ impl SessionBuilder {
     }
 
     /// Sets the factories that make devices and bring their kernels, instead of those of
-    /// [`Self::with_registry`]. The default is [`crate::backend::default_factories`], less the
-    /// types that the environment disables ([`FactoryRegistry::with_enabled_types_from_env`]).
+    /// [`Self::with_registry`]. The default is [`crate::backend::default_factories`], without the
+    /// types that `TF_ENABLED_DEVICE_TYPES` disables. Other factories ignore the variable, unless
+    /// the app calls [`FactoryRegistry::with_enabled_types_from_env`].
     #[must_use]
     pub fn with_factories(mut self, factories: FactoryRegistry) -> Self {
         self.factories = Some(factories);
         self
     }
 
-    /// Sets how many devices of which type there are, and with how much memory. The environment
-    /// supplies what they leave open ([`DeviceOptions::completed_from_env`]).
+    /// Sets the options of device creation. The environment supplies those that are not set
+    /// ([`DeviceOptions::completed_from_env`]).
     #[must_use]
     pub fn with_device_options(mut self, options: DeviceOptions) -> Self {
         self.device_options = options;
         self
     }
 
-    /// Adds the number of devices of one type ([`DeviceOptions::device_count`]). It takes
-    /// precedence over [`Self::with_device_options`].
+    /// Sets the number of devices of one type, such as `CPU`; other types keep theirs
+    /// ([`DeviceOptions::device_count`]). The number takes precedence over
+    /// [`Self::with_device_options`].
     #[must_use]
     pub fn with_device_count(mut self, device_type: impl Into<String>, count: u32) -> Self {
         self.device_count.insert(device_type.into(), count);
@@ -201,8 +212,9 @@ impl SessionBuilder {
         self
     }
 
-    /// Sets the devices, instead of those that factories make. Other sessions may share them.
-    /// Combining it with [`Self::with_device_manager`] is an error of [`Self::build`].
+    /// Sets the devices, instead of those that factories make. Other sessions may share them. The
+    /// kernels still come from the factories and [`Self::with_kernels`]. Combining it with
+    /// [`Self::with_device_manager`] is an error of [`Self::build`].
     #[must_use]
     pub fn with_devices(mut self, devices: impl Into<Arc<DeviceSet>>) -> Self {
         self.devices = Some(devices.into());
@@ -211,16 +223,16 @@ impl SessionBuilder {
 
     /// Sets the devices to those that this manager has now, instead of those that factories make.
     /// If the manager later removes a device, the next run that uses it fails with
-    /// [`ExecuteError::DeviceRemoved`](crate::execute::ExecuteError::DeviceRemoved).
+    /// [`ExecuteError::DeviceRemoved`](crate::execute::ExecuteError::DeviceRemoved). Combining it
+    /// with [`Self::with_devices`] is an error of [`Self::build`].
     #[must_use]
     pub fn with_device_manager(mut self, manager: impl Into<Arc<DeviceManager>>) -> Self {
         self.device_manager = Some(manager.into());
         self
     }
 
-    /// Adds the devices of other processes. They come before those of this process, and graphs may
-    /// be placed on them; runs are refused as long as the executor cannot send to them. The
-    /// environment supplies what the options leave open
+    /// Adds the devices of other processes. Their ids come first. Graphs can be placed on them, but
+    /// a run that uses one fails today. The environment supplies the options that are not set
     /// ([`DiscoveryOptions::completed_from_env`]).
     #[must_use]
     pub fn with_workers(mut self, cache: Arc<dyn WorkerCache>, options: DiscoveryOptions) -> Self {
@@ -257,7 +269,9 @@ impl SessionBuilder {
         self
     }
 
-    /// Sets device scope, soft placement, pins and cost model.
+    /// Sets device scope, soft placement, pins, assigned devices, cost model and the number of
+    /// concurrent runs. If [`Self::with_concurrent_runs`] sets that number as well, the larger one
+    /// applies.
     #[must_use]
     pub fn with_placement_options(mut self, options: PlacementOptions) -> Self {
         self.placement_options = Some(options);
@@ -309,8 +323,12 @@ impl SessionBuilder {
         self
     }
 
-    /// Sets the policy that places the graph, instead of `priority`. If
-    /// [`Self::with_saved_placement`], [`Self::with_unverified_placement`] or
+    /// Sets the policy that places the graph, instead of `priority`. If the policy fails, other
+    /// policies place the graph ([`crate::policy::place_with_ladder`]), unless the request is
+    /// strict. [`SessionReport::policy`](super::SessionReport::policy) names the policy that
+    /// answered, and those that failed.
+    ///
+    /// If [`Self::with_saved_placement`], [`Self::with_unverified_placement`] or
     /// [`Self::with_proposal`] places the graph, the policy is asked only when
     /// [`Session::replace_devices`](super::Session::replace_devices) places it again.
     #[must_use]
@@ -321,7 +339,7 @@ impl SessionBuilder {
 
     /// Sets the sandbox that runs the policy, with its limits and its cache; sessions may share
     /// one. By default, a policy has the limits [`crate::policy::PolicyLimits::default`] and is
-    /// compiled anew for each session.
+    /// compiled anew for each session; [`PolicyEngine::with_cache`] keeps compiled policies.
     #[must_use]
     pub fn with_policy_engine(mut self, engine: PolicyEngine) -> Self {
         self.policy_engine = Some(engine);
@@ -336,7 +354,7 @@ impl SessionBuilder {
         self
     }
 
-    /// Sets how many steps of one run may execute at the same time; 0 means one per core
+    /// Sets how many ops of one run may execute at the same time; 0 means one per core
     /// ([`ExecutorOptions::inter_op_parallelism_threads`]).
     #[must_use]
     pub fn with_inter_op_parallelism_threads(mut self, n_threads: usize) -> Self {
@@ -373,7 +391,7 @@ impl SessionBuilder {
     }
 
     /// Sets for how many simultaneous runs of the whole graph a placement must have memory; 1 by
-    /// default.
+    /// default. If [`PlacementOptions::n_concurrent_runs`] is larger, it applies instead.
     #[must_use]
     pub fn with_concurrent_runs(mut self, n_runs: usize) -> Self {
         self.executor_options.n_concurrent_runs = n_runs;

@@ -7,10 +7,10 @@ use crate::cost::Calibrations;
 use crate::device::DeviceSet;
 
 impl SessionBuilder {
-    /// Measured rates: devices that they know have them in place of those that they state, also
-    /// devices of [`Self::with_devices`] and those that the session is given later. Without,
-    /// nothing that was measured counts. Candidates that the app made keep their rates. Entries
-    /// that cannot be used are ignored, and named by
+    /// Sets the store of measured rates. They replace the stated rates of devices that have an
+    /// entry, also of devices from [`Self::with_devices`] and of those that the session gets
+    /// later. By default, stated rates count. Candidates of the app keep their rates. Unusable
+    /// entries are ignored and listed in
     /// [`SessionReport::calibration_problems`](super::SessionReport::calibration_problems).
     #[must_use]
     pub fn with_calibrations(mut self, calibrations: Calibrations) -> Self {
@@ -18,8 +18,7 @@ impl SessionBuilder {
         self
     }
 
-    /// The devices with what was measured of them, and what is wrong with entries that are not
-    /// used.
+    /// Returns the devices with measured rates, and the problems of unusable entries.
     pub(super) fn calibrated(&self, devices: Arc<DeviceSet>) -> (Arc<DeviceSet>, Vec<String>) {
         match &self.calibrations {
             Some(calibrations) if !self.has_own_candidates() => {

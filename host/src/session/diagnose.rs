@@ -1,4 +1,4 @@
-//! What keeps a session from being built, or a graph from being executed, all at once.
+//! Lists all problems that keep a session from being built, or a graph from being executed.
 
 use crate::candidates;
 use crate::candidates::Conflict;
@@ -7,12 +7,11 @@ use crate::error::Error;
 use crate::session::SessionBuilder;
 
 impl SessionBuilder {
-    /// The conflicts that keep the graph from being placed ([`candidates::conflicts`]), where
-    /// [`Self::build`] stops at the first. Imports the graph and opens the devices; places
-    /// nothing.
+    /// Returns all conflicts that keep the graph from being placed ([`candidates::conflicts`]);
+    /// [`Self::build`] stops at the first. Imports the graph and opens the devices; places nothing.
     ///
     /// # Errors
-    /// The error of the stage that failed, if that is no conflict.
+    /// The error of the stage that failed, unless it is a conflict.
     pub fn conflicts(self) -> Result<Vec<Conflict>, Error> {
         let opened = self.open()?;
         let (graph, devices) = (&opened.graph, &opened.devices);
@@ -20,7 +19,7 @@ impl SessionBuilder {
         Ok(found?)
     }
 
-    /// Every node that nothing here can execute ([`candidates::unsupported_nodes`]), where a run
+    /// Returns every node that no device can execute ([`candidates::unsupported_nodes`]); a run
     /// stops at the first that it needs. Imports the graph and opens the devices; places
     /// nothing.
     ///

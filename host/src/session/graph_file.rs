@@ -1,4 +1,4 @@
-//! Reads the file of a graph, no further than an import goes.
+//! Reads a graph file, up to the size limit of imports.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,10 @@ use crate::files;
 use crate::files::TooLarge;
 use crate::import::ImportError;
 
-/// The bytes of a GraphDef.
+/// Reads the bytes of a GraphDef.
 ///
 /// # Errors
-/// [`Error::Read`], and [`ImportError::TooLarge`] as for bytes that were read.
+/// [`Error::Read`]; [`ImportError::TooLarge`] if the file exceeds the limit.
 pub(super) fn read(path: PathBuf, size_bytes_max: u64) -> Result<Vec<u8>, Error> {
     files::read(&path, size_bytes_max, "").map_err(|source| match TooLarge::of(&source) {
         Some(large) => Error::Import(ImportError::TooLarge {

@@ -1,4 +1,4 @@
-//! Sessions that end together.
+//! Groups of sessions that are reset together.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::device::DeviceManager;
 use crate::device::DeviceSet;
 
 /// Sessions that are reset together, such as all that use the same devices (in TensorFlow, all of a
-/// process). A value that an app hands to the builders of its sessions; cloning shares.
+/// process). An app passes a group to the builders of its sessions; clones share one group.
 #[derive(Clone, Default)]
 pub struct SessionGroup(Arc<Mutex<Vec<Weak<Member>>>>);
 
-/// What a group knows of a session.
+/// The part of a session that its group needs.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) devices: Arc<DeviceSet>,
@@ -24,7 +24,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Drops containers on the session's devices, and ends the session.
+    /// Drops containers on the session's devices, and closes the session.
     pub(super) fn reset(&self, containers: &[&str]) {
         self.closed.cancel();
         DeviceManager::of_set(&self.devices).clear_containers(containers);
@@ -32,14 +32,14 @@ impl Member {
 }
 
 impl SessionGroup {
-    /// A group of no session yet.
+    /// Creates an empty group.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Drops these containers of resources (without any, each device's default one) on the devices
-    /// of all sessions of the group, and closes the sessions (TensorFlow `Session::Reset`).
-    /// Gives how many there were.
+    /// Drops these resource containers (each device's default container if the list is empty) on
+    /// the devices of all sessions of the group, and closes the sessions (TensorFlow
+    /// `Session::Reset`). Returns the number of sessions.
     pub fn reset(&self, containers: &[&str]) -> usize {
         // Outside the lock: dropped resources are an app's code.
         let members: Vec<_> = self.members().drain(..).collect();

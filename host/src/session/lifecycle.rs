@@ -1,4 +1,4 @@
-//! What happens to a session between its first run and its end.
+//! Extends, resets and closes sessions.
 
 use std::sync::Arc;
 
@@ -24,16 +24,15 @@ use crate::tensor::DType;
 use crate::tensor::PartialShape;
 
 impl Session {
-    /// Goes on with a larger graph (TensorFlow `Session::Extend`): `graph` is the session's graph
-    /// with more nodes. Everything is placed again; stateful nodes keep their devices, and what
-    /// their kernels and resources remember. Pins ([`PlacementOptions::pins`]) follow their
-    /// nodes by name. Where nodes have other numbers than before, [`Self::trace`] leaves out
-    /// what was heard until now.
+    /// Replaces the graph by a larger one (TensorFlow `Session::Extend`): `graph` is the session's
+    /// graph with more nodes. Everything is placed again, but stateful nodes keep their devices and
+    /// their state. Pins ([`PlacementOptions::pins`]) follow their nodes by name. If nodes are
+    /// renumbered, [`Self::trace`] leaves out earlier events.
     ///
     /// # Errors
-    /// [`Error::NotAnExtension`] naming the first node that is missing or different;
-    /// [`Error::CannotExtend`] where somebody else than a policy has placed the graph; what
-    /// [`SessionBuilder::build`] may end in. The session remains as it was.
+    /// [`Error::NotAnExtension`], naming the first node that is missing or different;
+    /// [`Error::CannotExtend`] if the session is closed, or if the graph was not placed by a
+    /// policy; the errors of [`SessionBuilder::build`]. The session remains unchanged.
     pub fn extend(&mut self, graph: impl Into<Arc<Graph>>) -> Result<(), Error> {
         let graph = graph.into();
         self.check_extension(&graph)?;
@@ -41,13 +40,13 @@ impl Session {
         self.rebuild(builder)
     }
 
-    /// The same for a session that was built from a GraphDef: `bytes` is a GraphDef of the nodes to
-    /// add, whose inputs may be nodes of the session's graph.
+    /// Adds nodes to a session that was built from a GraphDef: `bytes` is a GraphDef of the new
+    /// nodes, whose inputs may be nodes of the session's graph.
     ///
     /// # Errors
-    /// [`Error::CannotExtend`] for a session that was built otherwise, or extended by
-    /// [`Self::extend`], and where the two producers mean different things by the shape of a
-    /// placeholder; [`Error::Import`], also for a node whose name is there already; as
+    /// [`Error::CannotExtend`] if the session was not built from a GraphDef or was extended by
+    /// [`Self::extend`], or if the producer versions of the two GraphDefs disagree about the shapes
+    /// of placeholders; [`Error::Import`], also for a node whose name is in use; the errors of
     /// [`Self::extend`].
     #[cfg(feature = "graphdef")]
     pub fn extend_graph_def(&mut self, bytes: &[u8]) -> Result<(), Error> {
@@ -57,7 +56,7 @@ impl Session {
             ));
         };
         check_producers(old, bytes)?;
-        // Protobuf merges messages that stand one after the other: the nodes of both.
+        // Protobuf merges concatenated messages: the result has the nodes of both.
         let both = [&old[..], bytes].concat();
         let builder = self.recipe.clone().with_graph_def(both);
         self.rebuild(builder)
@@ -76,14 +75,14 @@ impl Session {
         builder.detach_pins(self.graph());
         let started_ns = self.recorder.now_ns();
         let mut extended = builder.build()?;
-        // What was imported is known only now.
+        // An imported graph is known only now.
         self.check_extension(extended.graph())?;
         extended.trace_after_ns = if self.has_moved_nodes(extended.graph()) {
             Some(started_ns)
         } else {
             self.trace_after_ns
         };
-        // What was heard so far belongs to the same session.
+        // Earlier stages belong to the same session.
         extended
             .report
             .stages
@@ -92,7 +91,7 @@ impl Session {
         Ok(())
     }
 
-    /// Names of stateful nodes, with the names of their devices.
+    /// Returns the names of stateful nodes, with their devices.
     fn stateful_nodes(&self) -> Vec<(String, DeviceId)> {
         let graph = self.graph();
         let nodes = graph.nodes().filter(|&node| graph.class(node).stateful);
@@ -130,20 +129,20 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the session: runs that are under way, and all later ones, fail with
-    /// [`ExecuteError::Closed`](crate::execute::ExecuteError::Closed). Its devices, and what stands
-    /// on them, stay.
+    /// Closes the session: current and later runs fail with
+    /// [`ExecuteError::Closed`](crate::execute::ExecuteError::Closed). Its devices and their
+    /// resources remain.
     pub fn close(&self) {
         self.member.closed.cancel();
     }
 
-    /// Whether it was closed, or reset.
+    /// Returns whether the session was closed or reset.
     pub fn is_closed(&self) -> bool {
         self.member.closed.is_cancelled()
     }
 
-    /// Drops these containers of resources on the session's devices (without any, each device's
-    /// default one), and closes the session and all others of its [`super::SessionGroup`]
+    /// Drops these resource containers on the session's devices (each device's default container if
+    /// the list is empty), and closes the session and all others of its [`super::SessionGroup`]
     /// (TensorFlow `Session::Reset`).
     pub fn reset(&self, containers: &[&str]) {
         match self.recipe.group() {
@@ -154,9 +153,9 @@ impl Session {
         }
     }
 
-    /// The session's devices by name; the app's own manager, where it has handed one in and the
-    /// session's state is not isolated
-    /// from it ([`SessionBuilder::with_isolated_session_state`]).
+    /// Returns the manager of the session's devices. It is the app's own manager if the app has
+    /// passed one and the session's state is not isolated from it
+    /// ([`SessionBuilder::with_isolated_session_state`]).
     pub fn device_manager(&self) -> &Arc<DeviceManager> {
         self.device_manager.get_or_init(|| {
             let given = self.recipe.device_manager();
@@ -165,7 +164,7 @@ impl Session {
     }
 }
 
-/// What a node of a larger graph has changed, if anything.
+/// Returns the difference of a node in the larger graph, if there is one.
 fn difference(old: &Graph, node: NodeId, new: &Graph, found: NodeId) -> Option<&'static str> {
     if old.op(node) != new.op(found) {
         return Some("has another op");
@@ -182,7 +181,7 @@ fn difference(old: &Graph, node: NodeId, new: &Graph, found: NodeId) -> Option<&
     (!outputs(old, node).eq(outputs(new, found))).then_some("has outputs of other types or shapes")
 }
 
-/// Types, and what is known of shapes, in slot order.
+/// Returns types and known shapes of the outputs, in slot order.
 fn outputs(graph: &Graph, node: NodeId) -> impl Iterator<Item = (DType, bool, PartialShape)> + '_ {
     let outputs = (0..).map_while(move |slot| graph.output(node, slot));
     outputs.map(|output| {
@@ -194,13 +193,13 @@ fn outputs(graph: &Graph, node: NodeId) -> impl Iterator<Item = (DType, bool, Pa
     })
 }
 
-/// An old producer says `{}` for the shape of a placeholder that may have any, a new one for that
-/// of a scalar: read together, the nodes of one would be misread.
+/// Checks that the producers of two GraphDefs agree about the shape `{}` of a placeholder. It means
+/// any shape in old GraphDefs and a scalar in newer ones; merged, one of them would be misread.
 #[cfg(feature = "graphdef")]
 fn check_producers(old: &Bytes, added: &[u8]) -> Result<(), Error> {
     let old = import::producer_version(old)?;
     let added = import::producer_version(&Bytes::copy_from_slice(added))?;
-    // 0: the file does not say, and what was said before holds.
+    // 0 means that the GraphDef has no version; then the earlier version holds.
     if added == 0 || has_legacy_placeholders(old) == has_legacy_placeholders(added) {
         return Ok(());
     }
@@ -228,13 +227,12 @@ fn inputs(graph: &Graph, node: NodeId) -> (Vec<String>, Vec<&str>) {
 }
 
 impl SessionBuilder {
-    /// Fixes nodes to devices, by name, in the graph that is yet to come.
+    /// Fixes nodes of the next graph to devices, by name.
     fn keep_in_place(&mut self, nodes: Vec<(String, DeviceId)>) {
         self.kept = nodes;
     }
 
-    /// Notes the user's pins by name: the graph that is yet to come may number its nodes
-    /// differently.
+    /// Records the user's pins by name, since the next graph may number its nodes differently.
     fn detach_pins(&mut self, graph: &Graph) {
         let Some(options) = self.placement_options_mut() else {
             return;
@@ -249,7 +247,7 @@ impl SessionBuilder {
         self.moved_assigned_devices = assigned;
     }
 
-    /// Fixes nodes of `graph` to the devices that [`Self::detach_pins`] has noted.
+    /// Fixes nodes of `graph` to the devices that [`Self::detach_pins`] has recorded.
     pub(super) fn attach_pins(&mut self, graph: &Graph) {
         let pins = self.moved_pins.take().unwrap_or_default();
         let assigned = std::mem::take(&mut self.moved_assigned_devices);

@@ -1,14 +1,14 @@
-//! From the names that callers use to ids.
+//! Finds nodes and tensors by the names that callers use.
 
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::graph::TensorId;
 
-/// A tensor by `node` or `node:slot`. `role` is for messages: `feed`, `fetch`.
+/// Finds a tensor by `node` or `node:slot`. `role` is for messages: `feed`, `fetch`.
 ///
 /// # Errors
-/// [`Error::UnknownNode`], with the nearest name that there is, or [`Error::NoSuchOutput`].
+/// [`Error::UnknownNode`], with the nearest existing name, or [`Error::NoSuchOutput`].
 pub fn find_tensor(graph: &Graph, role: &'static str, name: &str) -> Result<TensorId, Error> {
     let (node, slot) = match name.rsplit_once(':') {
         Some((node, digits)) if is_number(digits) => (node, digits.parse().unwrap_or(usize::MAX)),
@@ -27,7 +27,7 @@ pub fn find_tensor(graph: &Graph, role: &'static str, name: &str) -> Result<Tens
         })
 }
 
-/// A node by its name.
+/// Finds a node by its name.
 pub(super) fn find_target(graph: &Graph, name: &str) -> Result<NodeId, Error> {
     find_node(graph, "target", name, name)
 }

@@ -1,10 +1,10 @@
-//! A value that several methods of a builder can set. Knows nothing of what it holds.
+//! A value that several methods of a builder can set. Independent of the type of the value.
 
 use std::collections::BTreeSet;
 
 use crate::error::Error;
 
-/// A value, and the methods that have set it: one may do so.
+/// A value, and the methods that have set it. Only one method may.
 #[derive(Debug, Clone)]
 pub(super) struct OneOf<T> {
     value: Option<T>,
@@ -31,16 +31,20 @@ impl<T> OneOf<T> {
         self.value.as_ref()
     }
 
-    /// Takes the value and forgets who has set it. `what` is for messages: `the graph`.
+    /// Takes the value and forgets which methods have set it.
+    pub(super) fn take(&mut self) -> Option<T> {
+        std::mem::take(self).value
+    }
+
+    /// Checks that only one method has set the value. `what` is for messages: `the graph`.
     ///
     /// # Errors
     /// [`Error::ConflictingCalls`] if several methods have set it.
-    pub(super) fn take(&mut self, what: &'static str) -> Result<Option<T>, Error> {
-        let taken = std::mem::take(self);
-        if taken.methods.len() > 1 {
-            let calls = taken.methods.into_iter().collect();
+    pub(super) fn check(&self, what: &'static str) -> Result<(), Error> {
+        if self.methods.len() > 1 {
+            let calls = self.methods.iter().copied().collect();
             return Err(Error::ConflictingCalls { what, calls });
         }
-        Ok(taken.value)
+        Ok(())
     }
 }

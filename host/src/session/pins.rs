@@ -39,7 +39,7 @@ pub(super) fn resolve(
     Ok(())
 }
 
-/// The one device that a possibly partial name matches, or what is wrong with the name.
+/// Finds the one device that a possibly partial name matches, or returns the problem of the name.
 pub(super) fn find_device(devices: &DeviceSet, name: &str) -> Result<DeviceId, String> {
     if let Some(id) = devices.find_by_name(name) {
         return Ok(id);

@@ -1,10 +1,10 @@
-//! What TensorFlow logs with `log_device_placement`.
+//! The lines that TensorFlow logs with `log_device_placement`.
 
 use crate::device::DeviceManager;
 use crate::device::DeviceSet;
 use crate::placement::Placement;
 
-/// The devices that describe themselves, or that there are none.
+/// Lists the devices with a physical description, or says that there are none.
 pub(super) fn device_mapping(devices: &DeviceSet) -> String {
     let devices = devices.iter().map(|(_, device)| device.clone());
     let mapping = DeviceManager::new(devices).mapping_text();
@@ -15,7 +15,7 @@ pub(super) fn device_mapping(devices: &DeviceSet) -> String {
     }
 }
 
-/// One line per node, in node order.
+/// Returns one line per node, in node order.
 pub(super) fn lines(placement: &Placement) -> impl Iterator<Item = String> + '_ {
     let graph = placement.graph();
     graph.nodes().map(move |node| {

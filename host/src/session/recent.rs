@@ -1,13 +1,13 @@
-//! What was used last, up to a number. Knows nothing of what it holds.
+//! A cache of limited size that drops the entries used longest ago. Independent of the types in it.
 
 use std::hash::Hash;
 
 use hashbrown::HashMap;
 
-/// Values by key, of which those used longest ago go when there are too many.
+/// Values by key. If there are too many, the one used longest ago is dropped.
 #[derive(Debug)]
 pub(super) struct Recent<K, V> {
-    /// With the time of last use.
+    /// Values with the time of their last use.
     values: HashMap<K, (u64, V)>,
     n_values_max: usize,
     /// Counts uses.
@@ -15,7 +15,7 @@ pub(super) struct Recent<K, V> {
 }
 
 impl<K: Eq + Hash + Clone, V> Recent<K, V> {
-    /// Room for at least one value.
+    /// Creates a cache for so many values, at least one.
     pub(super) fn new(n_values_max: usize) -> Self {
         Self {
             values: HashMap::new(),

@@ -1,4 +1,4 @@
-//! A session whose devices change.
+//! Replaces the devices of a session.
 
 use std::sync::Arc;
 
@@ -12,25 +12,23 @@ use crate::names::DeviceId;
 use crate::placement::Replacement;
 
 impl Session {
-    /// Goes on with other devices, after one was lost or added, or has less memory or more. Devices
-    /// are the same if their names are. Nothing moves that need not ([`crate::placement::Kept`]
-    /// says what must); the session's policy places the rest, or `priority` if the
-    /// session has none. Pins, and the default local device, follow their
-    /// devices by name.
+    /// Replaces the devices, after a device was lost or added or its memory has changed. Devices
+    /// are matched by name. Only nodes that have to move do so ([`crate::placement::Kept`]);
+    /// the session's policy places them, or `priority` if the session has none. Pins and the
+    /// default local device follow their devices by name.
     ///
-    /// What stateful kernels and resources remember stands on the devices: it is there as long as
-    /// `devices` holds the same ones, and nodes that keep state never move from a device that
-    /// is still there. State of a lost device is lost:
-    /// [`crate::placement::MovedNode::is_stateful`] says whose. Where devices have other numbers
-    /// than before, [`Self::trace`] leaves out what was heard until now.
+    /// The state of kernels and resources is on the devices. It remains if `devices` contains the
+    /// same devices, and stateful nodes never move away from a device that remains. The state of a
+    /// lost device is lost; [`crate::placement::MovedNode::is_stateful`] marks the nodes that it
+    /// belonged to. If devices are renumbered, [`Self::trace`] leaves out earlier events.
     ///
-    /// The set brings its own priorities of device types ([`DeviceSet::with_type_priorities_of`]).
+    /// Priorities of device types come from the new set ([`DeviceSet::with_type_priorities_of`]).
     ///
     /// # Errors
-    /// [`Error::CannotReplace`] for a session that is closed, whose candidates the app has made, or
-    /// with a pin to a device that is gone; [`Error::Candidates`] for a node that asks for one;
-    /// [`Error::Keep`] where something can neither stay nor move; what
-    /// [`super::SessionBuilder::build`] may end in. The session remains as it was.
+    /// [`Error::CannotReplace`] if the session is closed, if the app has made its candidates, or if
+    /// a pin names a device that is gone; [`Error::Candidates`] if a node requests such a
+    /// device; [`Error::Keep`] if a node can neither stay nor move; the errors of
+    /// [`super::SessionBuilder::build`]. The session remains unchanged.
     pub fn replace_devices(
         &mut self,
         devices: impl Into<Arc<DeviceSet>>,
@@ -71,8 +69,7 @@ impl Session {
         } else {
             self.trace_after_ns
         };
-        // What was heard so far belongs to the same session, and so does the file that its graph
-        // came from.
+        // Earlier stages belong to the same session, and so does the GraphDef of its graph.
         replaced
             .report
             .stages

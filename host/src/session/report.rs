@@ -1,4 +1,4 @@
-//! What a session can tell of itself.
+//! The report of how a session was built.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -12,17 +12,17 @@ use crate::serialize::as_ns;
 use crate::trace::EventKind;
 use crate::trace::Recorder;
 
-/// How a session came about.
+/// How a session was built.
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct SessionReport {
-    /// The stages that ran until the session was there, in order, with their times.
+    /// The stages of building the session, in order, with their times.
     pub stages: Vec<StageTime>,
     /// Who placed the graph.
     pub placed_by: PlacedBy,
-    /// What became of a placement of before, where one was to be kept.
+    /// The nodes that stay or move, if an earlier placement was to be kept.
     pub replacement: Option<Replacement>,
-    /// What is wrong with measured rates that are therefore not used
+    /// The problems of measured rates that are not used
     /// ([`SessionBuilder::with_calibrations`](super::SessionBuilder::with_calibrations)).
     pub calibration_problems: Vec<String>,
 }
@@ -33,7 +33,7 @@ pub struct SessionReport {
 pub struct StageTime {
     /// `import`, `discover`, `enumerate`, `place`.
     pub name: &'static str,
-    /// What it took.
+    /// Its duration.
     #[serde(rename = "elapsed_ns", serialize_with = "as_ns")]
     pub elapsed: Duration,
 }
@@ -43,16 +43,16 @@ pub struct StageTime {
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 pub enum PlacedBy {
-    /// A policy; the report says which one in the end.
+    /// A policy; the report names the one that answered.
     Policy(Box<PolicyReport>),
     /// A saved placement.
     Saved,
-    /// The app, by a proposal of its own.
+    /// The app, with its own proposal.
     App,
 }
 
 impl SessionReport {
-    /// The policy's part, if a policy was asked.
+    /// Returns the policy's report, if a policy placed the graph.
     pub fn policy(&self) -> Option<&PolicyReport> {
         match &self.placed_by {
             PlacedBy::Policy(report) => Some(report),
@@ -69,7 +69,7 @@ pub(super) struct StageClock {
 }
 
 impl StageClock {
-    /// `span`: the stage's.
+    /// Runs a stage in its span and records its time.
     pub(super) fn time<T>(
         &mut self,
         name: &'static str,
@@ -86,7 +86,7 @@ impl StageClock {
     }
 }
 
-/// The calls into a policy, as the report tells of them: the last one ended when the stage did.
+/// Records the policy calls of a report. The last one ended with the stage.
 pub(super) fn record_policy(recorder: &Recorder, ended: Instant, report: &PolicyReport) {
     let call = |end: Instant, elapsed: Duration, policy: String, call: &'static str, outcome| {
         let start = end.checked_sub(elapsed).unwrap_or(end);

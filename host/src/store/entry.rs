@@ -1,8 +1,8 @@
-//! One entry: its key, and the header that tells a whole entry from a damaged one.
+//! One entry: its key, and the header that distinguishes a complete entry from a damaged one.
 //!
-//! The header keeps accidents away, not attackers: its digest has no secret, so any process that
-//! may write to the folder can make an entry that passes. That nobody else may is what
-//! [`super::CacheFolder`] checks.
+//! The header protects against accidents, not against attackers: its digest has no secret, so any
+//! process that may write to the folder can create a valid entry. [`super::CacheFolder`] checks
+//! that no other user may write to it.
 
 use std::fmt;
 
@@ -22,8 +22,8 @@ pub struct CacheKey {
 }
 
 impl CacheKey {
-    /// A key of these parts, in this order. `kind` is a short word of lower-case letters, the start
-    /// of the file's name.
+    /// Creates a key from these parts, in this order. `kind` is a short word of lower-case letters,
+    /// with which the file's name starts.
     pub fn new(kind: &'static str, parts: &[&[u8]]) -> Self {
         let mut hasher = Sha256::new();
         hasher.update(kind.as_bytes());
@@ -38,12 +38,12 @@ impl CacheKey {
         }
     }
 
-    /// The name of the entry's file.
+    /// Returns the name of the entry's file.
     pub(super) fn file_name(&self) -> String {
         format!("{self}{FILE_SUFFIX}")
     }
 
-    /// Header and payload, as they stand in the file.
+    /// Returns header and payload, as the file contains them.
     pub(super) fn seal(&self, payload: &[u8]) -> Vec<u8> {
         let mut sealed = Vec::with_capacity(HEADER_BYTES + payload.len());
         sealed.extend_from_slice(MAGIC);
@@ -54,7 +54,7 @@ impl CacheKey {
         sealed
     }
 
-    /// The payload, if `sealed` is a whole, undamaged entry of this key.
+    /// Returns the payload if `sealed` is a complete, undamaged entry of this key.
     pub(super) fn open(&self, mut sealed: Vec<u8>) -> Option<Vec<u8>> {
         let (header, payload) = sealed.split_at_checked(HEADER_BYTES)?;
         let (magic, rest) = header.split_at(MAGIC.len());
@@ -68,7 +68,7 @@ impl CacheKey {
     }
 }
 
-/// Ends the name of every entry's file.
+/// The end of the name of every entry's file.
 pub(super) const FILE_SUFFIX: &str = ".cache";
 
 impl fmt::Display for CacheKey {

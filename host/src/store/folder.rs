@@ -1,4 +1,4 @@
-//! The folder: where it is, whether it can be trusted, how entries get in and out.
+//! The folder: its path, the check that it can be trusted, and reading and writing of entries.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,45 +14,45 @@ use serde::Serialize;
 
 use super::entry::{CacheKey, FILE_SUFFIX, HEADER_BYTES};
 
-/// Starts the name of a file that is still being written.
+/// The start of the name of a file that is still being written.
 const TEMPORARY_PREFIX: &str = ".writing-";
-/// After this a file that is still being written belongs to a process that ended: writing takes
-/// some milliseconds.
+/// An unfinished file of this age belongs to a process that has ended, since writing takes some
+/// milliseconds.
 const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 
-/// Why the cache folder is not used. Placement works without it; loading a policy then costs a
-/// compilation.
+/// Why the cache folder is not used. Placement works without it, but each load of a policy then
+/// compiles it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Somebody else could have written to it.
+    /// Another user could have written to it.
     #[error("cache folder {path} is not used: {reason}; {remedy}")]
     Untrusted {
         /// The folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
-        /// What the user can do.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// The system refused.
+    /// An operation of the system failed.
     #[error("cache folder {path}: {doing}: {source}")]
     Io {
         /// The folder.
         path: PathBuf,
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// What the system said.
+        /// The error of the system.
         r#source: io::Error,
     },
 }
 
-/// How much the cache holds.
+/// The size of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct CacheUsage {
-    /// Entries.
+    /// Number of entries.
     pub n_entries: usize,
-    /// Their size.
+    /// Size of the entries, in bytes.
     pub size_bytes: u64,
 }
 
@@ -60,7 +60,8 @@ pub struct CacheUsage {
 #[derive(Debug)]
 pub struct CacheFolder {
     path: PathBuf,
-    /// All access goes through it, so the folder that was checked is the folder that is used.
+    /// The open folder. All access uses it, so the folder that is used is the one that was
+    /// checked.
     directory: OwnedFd,
     size_bytes_max: u64,
 }
@@ -73,22 +74,22 @@ impl PartialEq for CacheFolder {
 }
 
 impl CacheFolder {
-    /// What a folder holds at most unless told otherwise: some thousand compiled policies.
+    /// The default maximum size of a folder: some thousand compiled policies.
     pub const DEFAULT_SIZE_BYTES_MAX: u64 = 1 << 30;
 
-    /// Where the cache belongs on this system: `$PLACEWRIGHT_CACHE_DIR`, else
-    /// `$XDG_CACHE_HOME/placewright`, else `$HOME/.cache/placewright`, else `None`.
-    /// `PLACEWRIGHT_CACHE_DIR` set to nothing means no cache.
+    /// Returns the default path on this system: `$PLACEWRIGHT_CACHE_DIR`, else
+    /// `$XDG_CACHE_HOME/placewright`, else `$HOME/.cache/placewright`, else `None`. An empty
+    /// `PLACEWRIGHT_CACHE_DIR` means no cache.
     pub fn default_path() -> Option<PathBuf> {
         locate(|name| env::var_os(name))
     }
 
-    /// Opens a folder, making it (readable and writable by this user alone) where it is missing.
+    /// Opens a folder. If it does not exist, creates it, readable and writable by this user only.
     ///
     /// # Errors
-    /// [`StoreError::Untrusted`] where the path is relative, or the folder is a symbolic link,
-    /// belongs to somebody else, or others may write to it; [`StoreError::Io`] where it cannot
-    /// be made or opened.
+    /// [`StoreError::Untrusted`] if the path is relative, or if the folder is a symbolic link,
+    /// belongs to another user, or is writable by others; [`StoreError::Io`] if it cannot be
+    /// created or opened.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         // A slash or `/.` at the end would have the system look through a link.
         let path: PathBuf = path.into().components().collect();
@@ -149,21 +150,20 @@ impl CacheFolder {
         })
     }
 
-    /// Sets how much the folder holds; beyond it the entries that were not used for the longest
-    /// time go.
+    /// Sets the maximum size of the folder. Beyond it, the entries used longest ago are removed.
     #[must_use]
     pub fn with_size_bytes_max(mut self, size_bytes_max: u64) -> Self {
         self.size_bytes_max = size_bytes_max;
         self
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The bytes stored under a key; `None` where there are none, or they are damaged, or somebody
-    /// else could have written them.
+    /// Returns the bytes stored under a key; `None` if there are none, if they are damaged, or if
+    /// another user could have written them.
     pub fn read(&self, key: &CacheKey) -> Option<Vec<u8>> {
         let file = rustix::fs::openat(
             &self.directory,
@@ -193,17 +193,17 @@ impl CacheFolder {
         Some(payload)
     }
 
-    /// Whether there is an entry under a key, readable or not.
+    /// Returns whether there is an entry under a key, readable or not.
     pub fn has(&self, key: &CacheKey) -> bool {
         let name = key.file_name();
         rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Stores bytes under a key, in place of what stood there. A reader sees the old entry or the
+    /// Stores bytes under a key, and replaces an earlier entry. Readers see the old entry or the
     /// new one, never a part.
     ///
     /// # Errors
-    /// [`StoreError::Io`] where the entry cannot be written.
+    /// [`StoreError::Io`] if the entry cannot be written.
     pub fn write(&self, key: &CacheKey, payload: &[u8]) -> Result<(), StoreError> {
         let unique = getrandom::u64()
             .map_err(|error| self.io_error("naming an entry", io::Error::other(error)))?;
@@ -229,11 +229,11 @@ impl CacheFolder {
         Ok(())
     }
 
-    /// Removes every entry; gives how much that was. What other processes are writing is left to
-    /// them.
+    /// Removes every entry, and returns their number and size. Files that other processes are
+    /// writing remain.
     ///
     /// # Errors
-    /// [`StoreError::Io`] where the folder cannot be read or an entry cannot be removed.
+    /// [`StoreError::Io`] if the folder cannot be read or an entry cannot be removed.
     pub fn clear(&self) -> Result<CacheUsage, StoreError> {
         let mut removed = CacheUsage::default();
         let now = SystemTime::now();
@@ -249,10 +249,10 @@ impl CacheFolder {
         Ok(removed)
     }
 
-    /// How much the folder holds.
+    /// Returns the number and size of all entries.
     ///
     /// # Errors
-    /// [`StoreError::Io`] where the folder cannot be read.
+    /// [`StoreError::Io`] if the folder cannot be read.
     pub fn usage(&self) -> Result<CacheUsage, StoreError> {
         let mut usage = CacheUsage::default();
         for file in self.files()?.iter().filter(|file| !file.is_temporary) {
@@ -272,8 +272,8 @@ impl CacheFolder {
         File::from(file).write_all(bytes)
     }
 
-    /// Removes what killed processes left half written, then the entries used longest ago until the
-    /// rest fits.
+    /// Removes unfinished files of processes that were killed, then the entries used longest ago
+    /// until the rest fits.
     fn evict(&self) -> Result<(), StoreError> {
         let now = SystemTime::now();
         let (temporaries, mut entries): (Vec<_>, Vec<_>) = self
@@ -296,7 +296,7 @@ impl CacheFolder {
         Ok(())
     }
 
-    /// Our files in the folder; whatever else lies there is left alone.
+    /// Returns the files of the cache in the folder, without other files.
     fn files(&self) -> Result<Vec<CacheFile>, StoreError> {
         let mut files = Vec::new();
         let directory = Dir::read_from(&self.directory)
@@ -341,18 +341,18 @@ impl CacheFolder {
     }
 }
 
-/// A file of ours in the folder.
+/// A file of the cache in the folder.
 #[derive(Debug)]
 struct CacheFile {
     name: String,
     is_temporary: bool,
     size_bytes: u64,
-    /// Seconds and nanoseconds.
+    /// Time of the last use: seconds and nanoseconds.
     used: (i64, u64),
 }
 
 impl CacheFile {
-    /// Whether nobody writes to it any more.
+    /// Whether it is unfinished and no process writes to it any more.
     fn is_abandoned(&self, now: SystemTime) -> bool {
         let now_s = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let written_s = u64::try_from(self.used.0).unwrap_or(0);
@@ -360,7 +360,7 @@ impl CacheFile {
     }
 }
 
-/// [`CacheFolder::default_path`] over any environment.
+/// [`CacheFolder::default_path`] for any environment.
 fn locate(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     if let Some(chosen) = variable("PLACEWRIGHT_CACHE_DIR") {
         return (!chosen.is_empty()).then(|| PathBuf::from(chosen));
@@ -375,7 +375,7 @@ fn locate(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     Some(base.join("placewright"))
 }
 
-/// Whether only this user could have written to a file or folder; if not, why.
+/// Checks that only this user could have written to a file or folder; returns the reason if not.
 fn check_owner(stat: &Stat) -> Result<(), String> {
     let user = rustix::process::geteuid().as_raw();
     if stat.st_uid != user {

@@ -1,11 +1,11 @@
 //! The one cache folder on disk: compiled policies, device programs, calibration, history.
 //!
-//! Takes keys and bytes; gives the same bytes back, or nothing. A cache is never needed: an entry
-//! that is missing, damaged or not ours is as good as none. Knows nothing of what the bytes mean.
+//! Stores bytes under keys, and returns the same bytes or nothing. The cache is never required: a
+//! missing, damaged or foreign entry counts as absent. This module does not interpret the bytes.
 //!
-//! What stands here is loaded as machine code, so the folder is used only where nobody else could
-//! have written to it: it and each entry belong to this user, only this user may write to them, and
-//! none is a symbolic link. Whatever runs as this user could put an entry there, as it could
+//! Entries are loaded as machine code, so the folder is used only if nobody else could have written
+//! to it: the folder and each entry belong to this user, only this user may write to them, and none
+//! of them is a symbolic link. A process of this user could add an entry, but it could as well
 //! replace the program itself.
 
 mod entry;

@@ -3,6 +3,7 @@
 //! Independent of graphs, devices and file formats.
 
 mod buffer;
+mod bytes;
 mod dtype;
 mod element;
 mod handle;
@@ -14,6 +15,7 @@ pub(crate) use buffer::Arena;
 pub use buffer::{
     Allocator, AllocatorStats, Buffer, HostAllocator, HostMemory, Memory, MemoryId, OutOfMemory,
 };
+pub(crate) use bytes::show_bytes;
 pub use dtype::DType;
 pub use element::{Boolean, Complex64, Complex128, Element};
 pub use handle::ResourceHandle;

@@ -24,8 +24,8 @@ pub struct Event {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// A stage of the pipeline: `import`, `discover`, `enumerate`, `place` (with the check), `cut`,
-    /// `prepare`.
+    /// A stage of the pipeline: `import`, `discover`, `enumerate`, `place` (with the check),
+    /// `partition`, `prepare`.
     Stage {
         /// Its name.
         name: Cow<'static, str>,

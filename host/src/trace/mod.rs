@@ -13,7 +13,7 @@
 //! | target | level | span | fields |
 //! |---|---|---|---|
 //! | [`targets::SESSION`] | INFO | `build` | `graph`, `nodes`, `devices` |
-//! | | DEBUG | `import`, `discover`, `enumerate`, `place`; `cut`, `prepare` | |
+//! | | DEBUG | `import`, `discover`, `enumerate`, `place`; `partition`, `prepare` | |
 //! | [`targets::POLICY`] | DEBUG | `ask`: one rung of the ladder, with its check | `policy` |
 //! | | DEBUG | `load` | `policy`, `bytes`, `is_cached`, `outcome` |
 //! | | DEBUG | `call`: `place` and `begin` | `policy`, `call`, `is_native`, `nodes`, `outcome` |

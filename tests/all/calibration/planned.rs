@@ -1,4 +1,4 @@
-//! What plans make of measured rates.
+//! Plans that use measured rates.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn wide_branch() -> SessionBuilder {
         .with_policy(PolicyRequest::new(heft).with_strict(true))
 }
 
-/// Devices that are so slow that it pays to use both.
+/// Devices so slow that using both pays off.
 fn slow(flops_per_s: f64) -> Calibration {
     Calibration {
         flops_per_s: Some(flops_per_s),
@@ -36,7 +36,7 @@ fn slow(flops_per_s: f64) -> Calibration {
     }
 }
 
-/// Keeps rates of the two devices, as `devices --calibrate` does, and gives each node's device of a
+/// Stores rates of the two devices, like `devices --calibrate`, and returns each node's device in a
 /// session that finds them.
 fn placed(folder: &Path, flops_per_s: [f64; 2]) -> BTreeMap<String, u32> {
     let devices = wide_branch().build().unwrap().devices().clone();
@@ -51,7 +51,7 @@ fn placed(folder: &Path, flops_per_s: [f64; 2]) -> BTreeMap<String, u32> {
     let columns = session.placement().candidates().devices();
     assert_eq!(columns.is_calibrated, [true, true]);
     for (id, flops_per_s) in [DeviceId(0), DeviceId(1)].into_iter().zip(flops_per_s) {
-        // Both share the threads, and each was measured alone.
+        // Both share the threads, but each was measured alone.
         let profile = session.devices().profile(id);
         assert_eq!(profile.flops_per_s * 2.0, flops_per_s);
     }
@@ -80,7 +80,7 @@ fn halving_a_stored_rate_moves_nodes_of_wide_branch() {
 }
 
 #[test]
-fn a_session_plans_with_what_was_measured_only_if_it_is_told_to() {
+fn a_session_plans_with_measured_rates_only_on_request() {
     let kept = Calibrations::new();
     let stated = wide_branch().build().unwrap();
     for (_, device) in stated.devices().iter() {
@@ -102,11 +102,11 @@ fn a_session_plans_with_what_was_measured_only_if_it_is_told_to() {
     let mut measured = wide_branch().with_calibrations(kept).build().unwrap();
     assert!(expected_ns(&measured) > expected_ns(&stated));
     assert!(measured.report().calibration_problems.is_empty());
-    // Who saved a plan for other rates is told so.
+    // A plan saved for other rates is rejected.
     let identity = |session: &Session| PlacementIdentity::of(session.placement().candidates());
     let difference = identity(&measured).difference(&identity(&stated)).unwrap();
     assert!(difference.devices && !difference.graph && !difference.options);
-    // Devices that it is given later are known as well.
+    // Rates of devices that are added later are found as well.
     let devices = again.devices().clone();
     measured.replace_devices(devices).unwrap();
     let profile = measured.devices().profile(DeviceId(1));
@@ -117,7 +117,7 @@ fn a_session_plans_with_what_was_measured_only_if_it_is_told_to() {
 }
 
 #[test]
-fn other_threads_or_another_number_of_devices_are_other_rates() {
+fn other_threads_or_numbers_of_devices_have_other_rates() {
     let kept = Calibrations::new();
     let cpus = |n_devices: u32, n_threads: usize| {
         Session::builder()

@@ -1,4 +1,4 @@
-//! The cache of compiled policies, as users see it.
+//! Tests the cache of compiled policies like a user.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Measured rates, as users get them.
+//! Tests measured rates like a user.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn rows(ran: Ran) -> Vec<Value> {
 }
 
 #[test]
-fn devices_are_measured_once_and_planned_with_from_then_on() {
+fn devices_are_measured_once_and_plans_use_the_rates_from_then_on() {
     let folder = folder();
     let cache = folder.path().join("cache");
     assert!(devices("", &cache).stdout.contains("defaults"));
@@ -51,7 +51,7 @@ fn devices_are_measured_once_and_planned_with_from_then_on() {
     assert!(figure(row, "/calibration/wait_ns") >= 0.0);
     assert_eq!(row["calibration"]["missing"], Value::Array(Vec::new()));
 
-    // Not measured again: the same figures.
+    // Not measured again: the same rates.
     let later = rows(devices("--json", &cache));
     assert_eq!(later[0]["profile"], row["profile"]);
     assert_eq!(later[0]["calibration"], row["calibration"]);
@@ -102,7 +102,7 @@ fn devices_that_share_threads_are_measured_once_and_have_equal_parts() {
 }
 
 #[test]
-fn without_a_cache_what_is_measured_is_shown_and_not_kept() {
+fn without_a_cache_rates_are_shown_but_not_stored() {
     let ran = devices("--calibrate --memory CPU:0=1MiB", Path::new(""));
     assert!(ran.stdout.contains("measured"), "{}", ran.stdout);
     assert!(ran.stderr.contains("not kept"), "{}", ran.stderr);

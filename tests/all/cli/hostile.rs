@@ -1,4 +1,4 @@
-//! Files that cannot be what the user says they are: each is refused at once, whatever its size.
+//! Files that cannot be what the user claims: each is rejected at once, whatever its size.
 
 use std::fs::File;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn is_refused(path: &str, parts: &str) {
 }
 
 #[test]
-fn a_device_has_no_end() {
+fn a_device_file_is_rejected() {
     is_refused("/dev/zero", "it is a device, and only files are read");
 }
 
@@ -44,7 +44,7 @@ fn a_pipe_that_nobody_writes_to_is_not_waited_for() {
     is_refused(&pipe, "it is a pipe, and only files are read");
 }
 
-/// 6 GiB that take no place on the disk, and must take none in memory.
+/// A file of 6 GiB that occupies no disk space, and must occupy no memory.
 #[test]
 fn a_sparse_file_is_read_no_further_than_its_limit() {
     let folder = tempdir().unwrap();
@@ -53,7 +53,7 @@ fn a_sparse_file_is_read_no_further_than_its_limit() {
         .unwrap()
         .set_len(6 << 30)
         .unwrap();
-    // Of an archive the end is read, which says that it is none.
+    // For an archive, the end of the file is read, which shows that it is none.
     is_refused(&path, &path);
     let parts = ["has 6442450944 bytes", " the limit is "];
     placewright(args("place {}", &[&path])).expect_error(1, &parts);
@@ -66,7 +66,7 @@ fn a_sparse_file_is_read_no_further_than_its_limit() {
 }
 
 #[test]
-fn limits_of_compiling_are_flags() {
+fn compile_limits_are_flags() {
     let folder = tempdir().unwrap();
     let wasm = placewright::policy::ShippedPolicy::find("heft")
         .unwrap()

@@ -1,4 +1,4 @@
-//! `place` ends with 0 only for plans that `run`, with the same flags, loads and executes.
+//! `place` ends with status 0 only for plans that `run` loads and executes with the same flags.
 
 use super::args;
 use super::file;
@@ -14,7 +14,7 @@ use crate::sample::seed;
 const N_SIZES: usize = 3;
 
 #[test]
-fn what_is_placed_runs() {
+fn accepted_placements_run() {
     let seed = seed();
     let mut random = Random::new(seed);
     let folder = folder();
@@ -58,7 +58,7 @@ fn what_is_placed_runs() {
     assert!(n_placed > 10 && n_refused > 10, "{n_placed}, {n_refused}");
 }
 
-/// A GraphDef of the negative of a placeholder of so many floats.
+/// Returns a GraphDef that negates a placeholder of `n` floats.
 fn long_vector(n: u64) -> Vec<u8> {
     let mut size = vec![0x08];
     let mut rest = n;
@@ -74,14 +74,15 @@ fn long_vector(n: u64) -> Vec<u8> {
 }
 
 #[test]
-fn sizes_that_nobody_can_add_do_not_fit() {
+fn sizes_that_overflow_do_not_fit() {
     let folder = folder();
     for power in [40, 59, 60, 61, 62] {
         let graph = file(&folder, "long.pb", &long_vector(1 << power));
         for flags in ["", "--memory CPU:0=9223372036854775807"] {
             let run = placewright(args(&format!("run {{}} {flags}"), &[&graph])).expect(1);
             assert!(run.stderr.contains("error: "), "{}", run.stderr);
-            // What a larger device may hold is planned; what it cannot address is not.
+            // A plan is accepted if a larger device could hold it, but not if it exceeds the
+            // address space.
             if power > 40 && (flags.is_empty() || power > 59) {
                 placewright(args(&format!("place {{}} {flags}"), &[&graph]))
                     .expect_error(1, &["`memory`", "CPU:0"]);
@@ -90,7 +91,7 @@ fn sizes_that_nobody_can_add_do_not_fit() {
     }
 }
 
-/// The smallest memory that `place` accepts is one that `run` can do with.
+/// The smallest memory that `place` accepts suffices for `run`.
 #[test]
 fn the_smallest_memory_that_is_accepted_suffices() {
     for name in ["lenet", "mlp_b64", "small_cnn_fbn"] {
@@ -116,12 +117,32 @@ fn the_smallest_memory_that_is_accepted_suffices() {
     }
 }
 
-/// The outputs of the run before are gone when the next run of `run --repeat` or `--warmup` starts.
+/// The flags that a memory error suggests can be pasted, and help.
+#[test]
+fn the_remedies_of_a_memory_error_are_flags_that_help() {
+    let graph = model("lenet.pb");
+    let place = |flags: &str| {
+        let line =
+            format!("place {{}} --device-count SYCL=0 --policy heft --strict-policy {flags}");
+        placewright(args(&line, &[&graph]))
+    };
+    let error = place("--memory CPU=250KiB").expect(1).stderr;
+    let remedies = error.split('`').filter(|part| part.starts_with("--"));
+    let remedies: Vec<&str> = remedies.collect();
+    for kind in ["--memory CPU:0=", "--device-count CPU=2 --memory CPU="] {
+        assert!(remedies.iter().any(|it| it.starts_with(kind)), "{error}");
+    }
+    for remedy in remedies {
+        place(remedy).expect(0);
+    }
+}
+
+/// The outputs of one run are gone before the next run of `run --repeat` or `--warmup` starts.
 #[test]
 fn runs_after_the_first_need_no_more_memory() {
     let folder = folder();
     let graph = file(&folder, "negative.pb", &long_vector(1 << 18));
-    // The feed's copy and its negative take 2 MiB; with the output of the run before, 3 MiB.
+    // The feed's copy and its negative take 2 MiB; with the output of the previous run, 3 MiB.
     let flags = "--device-count SYCL=0 --memory CPU:0=2500KiB";
     placewright(args(&format!("place {{}} {flags}"), &[&graph])).expect(0);
     for repeated in ["", "--repeat 2", "--warmup 2", "--warmup 1 --repeat 1"] {
@@ -129,7 +150,7 @@ fn runs_after_the_first_need_no_more_memory() {
     }
 }
 
-/// `Range` of constants of floats, from 0 to 1e10 by 1.
+/// `Range` over constants of floats, from 0 to 1e10 by 1.
 fn long_range() -> Vec<u8> {
     const DOUBLE: u8 = 2;
     let constant = |name: &str, value: f64| {
@@ -150,7 +171,7 @@ fn long_range() -> Vec<u8> {
 }
 
 #[test]
-fn ranges_of_floats_count() {
+fn ranges_of_floats_count_as_memory() {
     let folder = folder();
     let graph = file(&folder, "range.pb", &long_range());
     let flags = "--device-count SYCL=0 --memory CPU:0=20GiB";
@@ -176,7 +197,8 @@ fn node(name: &str, op: &str, rest: &[Vec<u8>]) -> Vec<u8> {
     field(0x0a, &[names, rest.concat()].concat())
 }
 
-/// A GraphDef of a convolution of a constant of ones, channels first, which no kernel of a CPU has.
+/// Returns a GraphDef of a convolution of a constant of ones, channels first, for which CPUs have
+/// no kernel.
 fn channels_first() -> Vec<u8> {
     let constant = |name: &str| {
         let size = field(0x12, &[0x08, 1]);
@@ -198,7 +220,7 @@ fn channels_first() -> Vec<u8> {
 }
 
 #[test]
-fn place_fails_where_a_kernel_refuses_its_node() {
+fn place_fails_if_a_kernel_rejects_its_node() {
     let folder = folder();
     let graph = file(&folder, "nchw.pb", &channels_first());
     let why = "`conv` (Conv2D)";

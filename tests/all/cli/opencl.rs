@@ -11,7 +11,7 @@ use super::placewright;
 use crate::sycl;
 
 #[test]
-fn without_a_driver_the_answer_says_what_to_install_and_asking_for_a_device_is_an_error() {
+fn without_a_driver_requesting_a_device_is_an_error_with_a_remedy() {
     let shown = placewright(["devices"]).expect(0).stdout;
     let line = shown.lines().find(|line| line.starts_with("no SYCL: "));
     let line = line.unwrap_or_else(|| panic!("no line in\n{shown}"));
@@ -26,7 +26,7 @@ fn without_a_driver_the_answer_says_what_to_install_and_asking_for_a_device_is_a
     placewright(run).expect_error(1, &["SYCL", "pocl-opencl-icd"]);
 }
 
-/// Runs the program on this machine's OpenCL.
+/// Runs the program with this machine's OpenCL drivers.
 fn run_with_opencl(line: &str, paths: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_placewright"))
         .args(args(line, paths))
@@ -39,7 +39,7 @@ fn run_with_opencl(line: &str, paths: &[&str]) -> Output {
         .expect("the program starts")
 }
 
-/// Standard output of the program on this machine's OpenCL.
+/// Returns the standard output of the program with this machine's OpenCL drivers.
 fn with_opencl(line: &str, paths: &[&str]) -> String {
     let output = run_with_opencl(line, paths);
     assert_eq!(output.status.code(), Some(0), "{line}: {output:?}");
@@ -48,7 +48,7 @@ fn with_opencl(line: &str, paths: &[&str]) -> String {
 
 #[test]
 #[needs(Sycl)]
-fn devices_show_what_drivers_say_and_which_chip_they_share() {
+fn devices_show_their_drivers_description_and_chip() {
     let n = sycl::n_devices();
     let devices: Value = serde_json::from_str(&with_opencl("devices --json", &[])).unwrap();
     let rows = devices["devices"].as_array().unwrap();
@@ -64,7 +64,7 @@ fn devices_show_what_drivers_say_and_which_chip_they_share() {
         assert!(row["memory_capacity_bytes"].as_u64().unwrap() > 0);
     }
     super::schemas::check("devices", &devices);
-    // What computes with the host's processor shares it.
+    // Devices that compute on the host's processor share it.
     let physical = devices["physical_devices"].as_array().unwrap();
     let classes = physical
         .iter()
@@ -121,25 +121,26 @@ fn a_device_is_compared_with_its_driver_and_with_the_cpu_device() {
     }
 }
 
-/// Beside a device that works on after its kernels have returned, a device with little memory has
-/// room for what the check counts.
+/// Placements that `place` accepts run, even if the work of the other device continues after its
+/// kernels have returned.
 #[test]
 #[needs(Sycl)]
-fn what_is_placed_beside_a_sycl_device_runs() {
+fn accepted_placements_with_a_sycl_device_run() {
     let bytes = (96..=288).step_by(16).chain([159, 191]);
-    what_is_placed_runs("tiny_dtypes.skel.pb", "--policy priority", bytes);
+    accepted_placements_run("tiny_dtypes.skel.pb", "--policy priority", bytes);
 }
 
-/// Steps of the CPU must not run ahead of those of the SYCL device, which end later.
+/// Steps of the CPU must not overtake those of the SYCL device, which end later.
 #[test]
 #[needs(Sycl)]
-fn what_alternates_with_a_sycl_device_runs() {
+fn placements_that_alternate_with_a_sycl_device_run() {
     let flags = "--policy round-robin --memory SYCL:0=2525";
-    what_is_placed_runs("tiny_slices.skel.pb", flags, (1_829..=4_229).step_by(200));
+    accepted_placements_run("tiny_slices.skel.pb", flags, (1_829..=4_229).step_by(200));
 }
 
-/// Runs whatever `place` accepts with so many bytes on the CPU; some must be accepted, some not.
-fn what_is_placed_runs(graph: &str, flags: &str, cpu_bytes: impl IntoIterator<Item = usize>) {
+/// Runs every graph that `place` accepts with this many bytes on the CPU. Some must be accepted,
+/// and some must not.
+fn accepted_placements_run(graph: &str, flags: &str, cpu_bytes: impl IntoIterator<Item = usize>) {
     let graph = model(graph);
     let (mut n_placed, mut n_refused) = (0, 0);
     for bytes in cpu_bytes {

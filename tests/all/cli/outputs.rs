@@ -1,4 +1,5 @@
-//! Files that commands write: never over what they read, and whole or not at all.
+//! Files that commands write: they never overwrite an input, and are written completely or not at
+//! all.
 
 use std::fs;
 use std::process::Command;
@@ -13,7 +14,7 @@ use super::path_in;
 use super::placewright;
 
 #[test]
-fn what_is_read_is_not_written_over() {
+fn inputs_are_not_overwritten() {
     let folder = folder();
     let graph = path_in(&folder, "graph.pb");
     let arrays = path_in(&folder, "arrays.npz");
@@ -78,18 +79,18 @@ fn what_is_read_is_not_written_over() {
     placewright(args(line, &[&graph, &new, &new])).expect_error(2, &["--output", "--trace"]);
     assert!(!fs::exists(&new).unwrap());
     assert_eq!(inputs.map(|path| fs::read(path).unwrap()), before);
-    // To nowhere, all may go.
+    // All outputs may go to the null device.
     let nowhere = ["/dev/null"; 2];
     placewright(args(line, &[&graph, nowhere[0], nowhere[1]])).expect(0);
 }
 
 #[test]
-fn a_file_that_cannot_be_written_whole_leaves_the_one_before() {
+fn a_file_that_cannot_be_written_completely_leaves_the_old_one() {
     let folder = folder();
     let output = file(&folder, "output.npz", b"of an earlier run");
     let graph = model("bert_tiny.skel.pb");
     let fetch = "--fetch layer_0/Reshape_3 --fetch layer_1/attn_out/kernel";
-    // No file may have more than a block, and the signal that says so is ignored.
+    // No file may be larger than a block, and the signal for it is ignored.
     let line = format!(
         "ulimit -f 1; trap '' XFSZ; exec \"$0\" run \"$1\" --device-count SYCL=0 {fetch} --output \"$2\""
     );
@@ -116,7 +117,7 @@ fn a_file_that_cannot_be_written_whole_leaves_the_one_before() {
 }
 
 #[test]
-fn a_written_file_has_the_rights_of_others_and_of_the_one_before() {
+fn a_written_file_has_default_permissions_or_those_of_the_old_file() {
     use std::os::unix::fs::PermissionsExt;
 
     let folder = folder();
@@ -127,7 +128,7 @@ fn a_written_file_has_the_rights_of_others_and_of_the_one_before() {
     placewright(args("place {} --save-placement {}", &[&graph, &plan])).expect(0);
     assert_eq!(rights(&plan), rights(&any));
     fs::set_permissions(&plan, fs::Permissions::from_mode(0o640)).unwrap();
-    // Another time over the one that is kept.
+    // Overwrites the file that it reads as `--keep`.
     let line = "place {} --keep {} --save-placement {}";
     placewright(args(line, &[&graph, &plan, &plan])).expect(0);
     assert_eq!(rights(&plan), 0o640);
@@ -140,7 +141,7 @@ fn a_link_stays_a_link() {
     std::os::unix::fs::symlink("target", &link).unwrap();
     std::os::unix::fs::symlink("link", &chain).unwrap();
     let graph = model("tiny_add.pb");
-    // First to where nothing is, then over the file.
+    // First to a path without a file, then over the file.
     for path in [&chain, &link] {
         placewright(args("place {} --save-placement {}", &[&graph, path])).expect(0);
         assert!(fs::symlink_metadata(path).unwrap().is_symlink());
@@ -165,9 +166,9 @@ fn a_missing_folder_is_named() {
     placewright(args("place {} --save-placement {}", &[&graph, &plan])).expect_error(1, &parts);
 }
 
-/// Rights do not bind the superuser, who may run the tests.
+/// Permissions do not restrict the superuser, who may run the tests.
 #[test]
-fn a_protected_file_is_not_replaced() {
+fn a_read_only_file_is_not_replaced() {
     use std::os::unix::fs::PermissionsExt;
 
     let folder = folder();
@@ -189,7 +190,7 @@ fn a_protected_file_is_not_replaced() {
 }
 
 #[test]
-fn what_the_program_prints_stays_where_an_output_goes_to_the_same_file() {
+fn printed_text_is_kept_if_an_output_goes_to_the_same_file() {
     let folder = folder();
     let printed = path_in(&folder, "printed");
     let line = "exec \"$0\" run \"$1\" --device-count SYCL=0 --trace /dev/stdout >> \"$2\"";

@@ -1,4 +1,4 @@
-//! Saved placements are verified, kept in part, and answered by the cache: as users see it.
+//! Tests saved placements like a user: they are verified, kept in part, and served from the cache.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ fn two_processes_save_the_same_bytes_for_one_identity() {
             fs::read_to_string(&path).expect("read")
         };
         let first = save("first.json", "--device CPU:1 --soft-placement");
-        // The same scope in other words.
+        // The same scope, spelled differently.
         let second = save("second.json", "--soft-placement --device /device:CPU:1");
         assert_eq!(first, second);
         let identity = &saved(&path_in(&folder, "first.json"))["identity"];
@@ -48,7 +48,7 @@ fn two_processes_save_the_same_bytes_for_one_identity() {
 }
 
 #[test]
-fn a_policy_is_identified_by_its_bytes_wherever_they_lie() {
+fn a_policy_is_identified_by_its_bytes_not_its_path() {
     let folder = folder();
     let graph = model("tiny_add.pb");
     let digest = |name: &str, bytes: &[u8]| {
@@ -71,7 +71,7 @@ fn a_policy_is_identified_by_its_bytes_wherever_they_lie() {
 }
 
 #[test]
-fn a_placement_for_something_else_is_refused_with_what_differs_and_what_to_do() {
+fn a_placement_for_other_inputs_is_rejected_with_the_difference_and_a_remedy() {
     let folder = folder();
     let (graph, path) = (model("lenet.pb"), path_in(&folder, "saved.json"));
     let save = "place {} --policy round-robin --device-count CPU=2 --save-placement {}";
@@ -81,7 +81,7 @@ fn a_placement_for_something_else_is_refused_with_what_differs_and_what_to_do() 
         placewright(args(&line, &[&graph, &path]))
     };
     place("--device-count CPU=2").expect(0);
-    // Seeds of feeds, and reasons, are nothing that a placement in use depends on.
+    // A placement in use does not depend on seeds of feeds or on reasons.
     place("--device-count CPU=2 --seed 9 --nodes").expect(0);
     let rows = [
         ("--device-count CPU=3", "other devices"),
@@ -102,14 +102,14 @@ fn a_placement_for_something_else_is_refused_with_what_differs_and_what_to_do() 
     }
     let both = place("--device-count CPU=3 --soft-placement");
     both.expect_error(1, &["other devices (", ") and other options ("]);
-    // Where names do not fit, or a rule is broken, that says more.
+    // If names do not match or a rule is broken, the error is more specific.
     place("--placement-unverified").expect_error(1, &["does not exist", "CPU:0"]);
     place("--device-count CPU=2 --memory CPU:1=1KiB").expect_error(1, &["memory", "CPU:1"]);
     placewright(args("place {} --placement-unverified", &[&graph])).expect(2);
 }
 
 #[test]
-fn a_graph_of_other_shapes_is_another_graph_and_a_file_of_another_name_is_not() {
+fn other_shapes_change_the_identity_but_another_file_name_does_not() {
     let folder = folder();
     let saved = path_in(&folder, "saved.json");
     let (graph, larger) = (model("mlp.skel.pb"), model("mlp_b64.skel.pb"));
@@ -124,7 +124,7 @@ fn a_graph_of_other_shapes_is_another_graph_and_a_file_of_another_name_is_not() 
 }
 
 #[test]
-fn a_file_of_the_first_version_is_used_when_told_to() {
+fn a_file_of_the_first_version_is_used_on_request() {
     let folder = folder();
     let (graph, path) = (model("tiny_add.pb"), path_in(&folder, "saved.json"));
     placewright(args("place {} --save-placement {}", &[&graph, &path])).expect(0);
@@ -137,7 +137,7 @@ fn a_file_of_the_first_version_is_used_when_told_to() {
         .expect_error(1, &["old.json", "version 1", "--placement-unverified"]);
     let line = "place {} --placement {} --placement-unverified --save-placement {}";
     placewright(args(line, &[&graph, &old, &path])).expect(0);
-    // What was not verified is not said to be the policy's.
+    // An unverified placement is not attributed to the policy.
     assert_eq!(saved(&path)["identity"]["policy"], Value::Null);
     placewright(args("place {} --placement {}", &[&graph, &path])).expect(0);
     let newer = file(&folder, "newer.json", br#"{"version": 3}"#);
@@ -146,7 +146,7 @@ fn a_file_of_the_first_version_is_used_when_told_to() {
 }
 
 #[test]
-fn an_answer_of_before_comes_from_the_cache_when_asked_for() {
+fn an_earlier_answer_comes_from_the_cache_on_request() {
     let folder = folder();
     let cache = folder.path().join("cache");
     let graph = model("lenet.pb");
@@ -163,18 +163,21 @@ fn an_answer_of_before_comes_from_the_cache_when_asked_for() {
     assert_eq!(cached["policy"]["is_cached"], true);
     assert_eq!(cached["policy"]["answered_by"], "heft");
     assert_eq!(cached["devices"], asked["devices"]);
-    assert_eq!(cached["policy"]["fuel_used"], asked["policy"]["fuel_used"]);
     assert_eq!(
-        cached["policy"]["host_fuel_used"],
-        asked["policy"]["host_fuel_used"]
+        cached["policy"]["answer"]["fuel_used"],
+        asked["policy"]["answer"]["fuel_used"]
     );
-    assert!(asked["policy"]["host_fuel_used"].as_u64() > Some(0));
+    assert_eq!(
+        cached["policy"]["answer"]["host_fuel_used"],
+        asked["policy"]["answer"]["host_fuel_used"]
+    );
+    assert!(asked["policy"]["answer"]["host_fuel_used"].as_u64() > Some(0));
     let shown = place(&format!("{fuel} --placement-cache")).expect(0).stdout;
     assert!(
         shown.contains("placed earlier by policy heft, found in the cache in"),
         "{shown}"
     );
-    // Not unless asked for, nor for another placement.
+    // Only on request, and not for another placement.
     assert_eq!(policy(fuel)["policy"]["is_cached"], false);
     assert_eq!(
         policy(&format!("{fuel} --placement-cache --seed 1"))["policy"]["is_cached"],
@@ -200,7 +203,7 @@ fn an_answer_of_before_comes_from_the_cache_when_asked_for() {
 }
 
 #[test]
-fn a_placement_is_kept_where_it_can_be_and_the_difference_shows_what_moved() {
+fn a_placement_is_kept_if_possible_and_the_difference_lists_moved_nodes() {
     let folder = folder();
     let (graph, path) = (model("lenet.pb"), path_in(&folder, "saved.json"));
     let again = path_in(&folder, "again.json");
@@ -228,7 +231,7 @@ fn a_placement_is_kept_where_it_can_be_and_the_difference_shows_what_moved() {
             assert_eq!(report["diff"]["moved"].as_array().map(Vec::len), kept);
             kept.expect("a list")
         };
-        // One lost, one more, one shrunk.
+        // One device lost, one added, one shrunk.
         let lost = keep("--device-count CPU=3");
         assert_eq!(n_moved(&lost), on(3));
         for moved in lost["placement"]["kept"]["moved"]
@@ -247,7 +250,7 @@ fn a_placement_is_kept_where_it_can_be_and_the_difference_shows_what_moved() {
         {
             assert_eq!(moved["reason"], "its device has too little memory");
         }
-        // It is no answer of the policy alone.
+        // It is not an answer of the policy alone.
         assert_eq!(saved(&again)["identity"]["policy"], Value::Null);
     }
     let line = "place {} --keep {} --device-count CPU=3";

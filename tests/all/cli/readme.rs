@@ -1,4 +1,4 @@
-//! The first screen of README.md holds: its policy is the example, and places as it says.
+//! Checks the first screen of README.md: its policy is the example, and places as the page claims.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root.join(path)).expect("a file of the repository")
 }
 
-/// Source without what a page may leave out or break differently.
+/// Returns the source without what a page may leave out or wrap differently.
 fn squeezed(source: &str) -> String {
     let source: String = source.split_whitespace().collect();
     source.replace("<'_>", "").replace(",)", ")")
@@ -28,7 +28,7 @@ fn the_policy_of_the_readme_is_the_example() {
 }
 
 #[test]
-fn the_policy_of_the_readme_spreads_what_tensorflow_keeps_on_one_device() {
+fn the_policy_of_the_readme_uses_devices_that_tensorflow_leaves_idle() {
     let folder = tempfile::tempdir().unwrap();
     let policy = file(
         &folder,

@@ -1,4 +1,4 @@
-//! What users see of a graph that cannot be placed, or cannot be executed.
+//! What users see if a graph cannot be placed or executed.
 
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ fn every_conflict_is_shown_with_what_resolves_it() {
             "{line} in {shown}"
         );
     }
-    // Doing so places it.
+    // With the suggested request, it is placed.
     placewright(args("place {} --device /device:CPU:0", &[&graph])).expect(0);
     placewright(args(
         "place {} --device /device:CPU:7 --soft-placement",
@@ -89,7 +89,7 @@ fn ops_that_nothing_executes_are_listed_at_once() {
     );
 }
 
-/// Each policy of the ladder plans with the memory that there is, and fails alike.
+/// Each policy of the ladder plans with the same memory, and fails in the same way.
 #[test]
 fn too_little_memory_is_reported_once_for_all_policies() {
     let graph = model("lenet.pb");
@@ -101,7 +101,7 @@ fn too_little_memory_is_reported_once_for_all_policies() {
     for policy in ["priority", "priority (native)", "heft (native)"] {
         assert!(all.contains(policy), "{policy} is not in {all}");
     }
-    // Sizes are for people, and are said as often as for a single policy.
+    // Sizes are human-readable, and are printed as often as for a single policy.
     let n_sizes = |error: &str| error.matches("100.0 KiB").count();
     assert!(n_sizes(&one) > 0, "{one}");
     assert_eq!(n_sizes(&one), n_sizes(&all), "{all}");

@@ -1,4 +1,4 @@
-//! Folders that are given as graphs.
+//! Folders passed as graphs.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use super::folder;
 use super::placewright;
 
 #[test]
-fn a_saved_model_is_recognized_and_a_folder_is_called_one() {
+fn a_saved_model_is_recognized_and_a_folder_is_reported_as_one() {
     let folder = folder();
     let saved_model = folder.path().join("my_model");
     fs::create_dir_all(saved_model.join("variables")).expect("made");

@@ -1,4 +1,4 @@
-//! The JSON schemas of commands: what commands print is held against them.
+//! Validates the JSON output of commands against their schemas.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::path_in;
 use super::placewright;
 use super::run_with_cache;
 
-/// Fails the test unless `document` is what the schema of `command` describes.
+/// Fails the test unless `document` matches the schema of `command`.
 pub(crate) fn check(command: &str, document: &Value) {
     let mut line = vec!["schema"];
     line.extend(command.split(' '));
@@ -24,15 +24,19 @@ pub(crate) fn check(command: &str, document: &Value) {
     assert_eq!(problems, Vec::<String>::new(), "{command}: {document:#}");
 }
 
-/// What a document has that its schema does not allow.
+/// Returns the parts of a document that its schema does not allow.
 fn problems(schema: &Value, document: &Value) -> Vec<String> {
     let mut found = Vec::new();
     validate(schema, schema, document, "$", &mut found);
     found
 }
 
-/// Validates the part of JSON Schema (draft 2020-12) that the schemas use; any other keyword is a
-/// mistake of the schema.
+/// Validates the part of JSON Schema (draft 2020-12) that the schemas use; any other keyword is an
+/// error in the schema.
+///
+/// The crate `jsonschema` ignores unknown keywords, as the specification requires: a schema with
+/// `requierd` would allow every document. It also brings crates for regular expressions, URIs and
+/// exact fractions, which a dozen keywords do not need.
 fn validate(root: &Value, schema: &Value, value: &Value, path: &str, found: &mut Vec<String>) {
     let keywords = schema.as_object().expect("a schema is an object");
     let is_valid = |schema: &Value| {
@@ -168,7 +172,7 @@ fn the_validator_finds_what_is_wrong() {
     assert_eq!(problems(&schema, &json!([])).len(), 1);
 }
 
-/// Every object says which keys it has: a key that is added needs a line in the schema.
+/// Every object lists its keys: a new key needs a line in the schema.
 #[test]
 fn schemas_are_closed_and_described() {
     fn open_objects(schema: &Value, path: &str, found: &mut Vec<String>) {
@@ -215,7 +219,7 @@ fn schemas_are_closed_and_described() {
 }
 
 #[test]
-fn devices_and_policies_print_what_their_schemas_say() {
+fn devices_and_policies_match_their_schemas() {
     let folder = folder();
     let cache = folder.path().join("cache");
     let run = |line: &str, status: i32| {
@@ -243,7 +247,7 @@ fn devices_and_policies_print_what_their_schemas_say() {
 }
 
 #[test]
-fn run_and_place_print_what_their_schemas_say() {
+fn run_and_place_match_their_schemas() {
     let folder = folder();
     let (graph, arrays) = (model("lenet.pb"), model("lenet.npz"));
     let tiny = model("tiny_add.pb");
@@ -288,7 +292,7 @@ fn run_and_place_print_what_their_schemas_say() {
 }
 
 #[test]
-fn benchmarks_print_what_their_schemas_say() {
+fn benchmarks_match_their_schemas() {
     let folder = folder();
     let policy = path_in(&folder, "mine.wasm");
     let heft = placewright::policy::ShippedPolicy::find("heft").expect("shipped");

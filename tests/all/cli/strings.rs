@@ -1,4 +1,5 @@
-//! Strings of graphs and policies on a terminal and in JSON: cut, escaped, and in linear time.
+//! Strings of graphs and policies on a terminal and in JSON: truncated, escaped, and in linear
+//! time.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -13,7 +14,7 @@ use super::placewright;
 use crate::hard_requests::push_field;
 
 #[test]
-fn a_policys_message_cannot_act_on_the_terminal() {
+fn a_policys_message_cannot_control_the_terminal() {
     let folder = folder();
     let fails = file(&folder, "fails.wasm", placewright_fixtures::wasm("fails"));
     let mut arguments = args("place {} --policy {}", &[&model("tiny_add.pb"), &fails]);
@@ -28,7 +29,43 @@ fn a_policys_message_cannot_act_on_the_terminal() {
     assert!(!ran.stdout.lines().any(forged), "{}", ran.stdout);
 }
 
-/// A GraphDef of one constant: a scalar string.
+/// Policies in Python and JavaScript return tracebacks.
+#[test]
+fn the_error_of_a_policy_keeps_its_lines() {
+    let folder = folder();
+    let fails = file(&folder, "fails.wasm", placewright_fixtures::wasm("fails"));
+    let graph = model("tiny_add.pb");
+    let reason = "Traceback:\n  File \"a.py\", line 3\n    1 / 0\nerror: ZeroDivisionError";
+    let lines = [
+        "      File \"a.py\", line 3",
+        "        1 / 0",
+        "    error: ZeroDivisionError",
+    ];
+    for (flag, status) in [("--strict-policy", 1), ("--json", 3), ("", 3)] {
+        let mut arguments = args("place {} --policy {}", &[&graph, &fails]);
+        arguments.extend(flag.split_whitespace().map(str::to_owned));
+        arguments.push("--policy-config".to_owned());
+        arguments.push(format!("reason={reason}"));
+        let ran = placewright(&arguments).expect(status);
+        if flag == "--json" {
+            let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+            let error = &report["placement"]["policy"]["failed"][0]["error"]["message"];
+            assert!(error.as_str().unwrap().contains(reason), "{error}");
+            continue;
+        }
+        let shown = if status == 1 {
+            &ran.stderr
+        } else {
+            &ran.stdout
+        };
+        for line in lines {
+            let is_shown = shown.lines().any(|shown| shown.starts_with(line));
+            assert!(is_shown, "{flag}: {line}: {shown}");
+        }
+    }
+}
+
+/// Returns a GraphDef of one constant, a scalar string.
 fn text_graph(name: &str, text: &[u8]) -> Vec<u8> {
     const STRING: u8 = 7;
     let mut tensor = vec![0x08, STRING, 0x12, 0];
@@ -51,9 +88,9 @@ fn text_graph(name: &str, text: &[u8]) -> Vec<u8> {
     graph
 }
 
-/// The table took time in the square of a cell's length: 12 s for this one.
+/// A table once took quadratic time in the length of a cell: 12 s for this one.
 #[test]
-fn a_string_of_megabytes_is_cut() {
+fn a_string_of_megabytes_is_truncated() {
     let folder = folder();
     let text = [b"\x1b[2J".as_slice(), &vec![b'x'; 10 << 20]].concat();
     let graph = file(&folder, "text.pb", &text_graph("strings", &text));
@@ -68,7 +105,7 @@ fn a_string_of_megabytes_is_cut() {
     }
 }
 
-/// Fetches belong to a run; `place` shows a run of the whole graph.
+/// Fetches belong to a run; `place` always shows a run of the whole graph.
 #[test]
 fn fetches_change_nothing_that_place_shows() {
     let line = "place {} --policy round-robin --device-count CPU=4 --transfers --json";

@@ -1,4 +1,4 @@
-//! Output as terminals have it: width, colour, completions and man pages.
+//! Output on terminals: width, colour, completions and man pages.
 
 use std::process::Command;
 
@@ -6,8 +6,8 @@ use super::args;
 use super::model;
 use super::placewright;
 
-/// Standard output and standard error of the program, which are not terminals, with variables of
-/// the environment.
+/// Returns standard output and standard error of the program, which are not terminals, with these
+/// environment variables.
 fn with_environment(line: &str, paths: &[&str], variables: &[(&str, &str)]) -> (String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_placewright"));
     command
@@ -42,7 +42,7 @@ fn tables_are_as_wide_as_the_terminal() {
 }
 
 #[test]
-fn colour_is_for_terminals_and_for_those_who_ask() {
+fn colour_is_for_terminals_or_on_request() {
     let graph = model("tiny_add.pb");
     let line = |flags: &str| format!("place {{}} {flags}");
     let colored = |flags: &str, variables: &[(&str, &str)]| {
@@ -56,7 +56,7 @@ fn colour_is_for_terminals_and_for_those_who_ask() {
     assert!(!colored("--color never", &[("CLICOLOR_FORCE", "1")]));
     assert!(colored("", &[("CLICOLOR_FORCE", "1")]));
     assert!(!colored("", &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]));
-    // JSON and what is parsed stay plain.
+    // JSON and output for parsing stay plain.
     let (json, _) = with_environment("place {} --color always --json", &[&graph], &[]);
     assert!(!json.contains(ESCAPE), "{json}");
 
@@ -64,7 +64,7 @@ fn colour_is_for_terminals_and_for_those_who_ask() {
     assert!(plain.starts_with("error: "), "{plain}");
     let (_, colored) = with_environment("place absent.pb --color always", &[], &[]);
     assert!(
-        colored.starts_with("\u{1b}[1;31merror:\u{1b}[0m "),
+        colored.starts_with("\u{1b}[1m\u{1b}[31merror:\u{1b}[0m "),
         "{colored}"
     );
     // Help and usage errors follow the flag as well.
@@ -78,7 +78,7 @@ fn colour_is_for_terminals_and_for_those_who_ask() {
 }
 
 #[test]
-fn completions_and_man_pages_know_the_flags() {
+fn completions_and_man_pages_list_the_flags() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = placewright(["completions", shell]).expect(0).stdout;
         for part in ["placewright", "policy-deadline-ms", "completions"] {
@@ -130,7 +130,7 @@ fn help_explains_flags_by_heading_with_environment_and_exit_status() {
     assert!(help.contains("man -l -"), "{help}");
 }
 
-/// The help states defaults that the library has.
+/// The defaults in the help are those of the library.
 #[test]
 fn documented_defaults_of_limits_are_those_of_the_library() {
     let limits = placewright::policy::PolicyLimits::default();

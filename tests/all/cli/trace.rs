@@ -10,7 +10,7 @@ use super::model;
 use super::path_in;
 use super::placewright;
 
-/// The names of the lanes of a device in a trace.
+/// Returns the names of a device's lanes in a trace.
 fn lanes_of(events: &[Value], device: &str) -> Vec<String> {
     let is_device = |event: &&Value| {
         let name = event["args"]["name"].as_str();
@@ -49,12 +49,12 @@ fn a_trace_has_a_lane_per_device_transfers_stages_and_the_policy() {
         n_kernels += 1;
     }
     assert!(n_kernels > 5);
-    // Other calls of devices.
+    // Other calls of devices are present, too.
     let is_there = |call: &str| events.iter().any(|event| event["args"]["call"] == call);
     for call in ["make_tensor", "create_kernel", "fill_context_map"] {
         assert!(is_there(call), "{call} is not in the trace");
     }
-    // Few lanes: kernels on one more per thread at most, whatever else devices do on one.
+    // Few lanes: at most one more for kernels per thread, and one for everything else.
     for device in ["CPU:0", "CPU:1"] {
         let lanes = lanes_of(events, device);
         let others: Vec<_> = lanes

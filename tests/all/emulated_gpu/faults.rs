@@ -13,7 +13,7 @@ fn assert_kind<T: std::fmt::Debug>(result: Result<T, DriverError>, kind: DriverE
 
 #[test]
 #[needs(Sycl)]
-fn a_lost_gpu_answers_nothing_until_it_is_opened_again() {
+fn a_lost_gpu_fails_every_call_until_it_is_opened_again() {
     let Bench { driver, gpu } = bench(lazy());
     let stream = gpu.stream();
     let (memory, pinned) = (gpu.memory(300), gpu.pinned(8));
@@ -26,7 +26,7 @@ fn a_lost_gpu_answers_nothing_until_it_is_opened_again() {
     assert_kind(gpu.free(memory.address), Lost);
     assert_kind(gpu.allocate(8), Lost);
     assert_kind(gpu.memory_bytes(), Lost);
-    // Nobody else has the host's own memory meanwhile.
+    // Nothing else uses the host's own memory meanwhile.
     pinned.write(&[1; 8]);
     assert_eq!(pinned.read(), [1; 8]);
 
@@ -38,7 +38,7 @@ fn a_lost_gpu_answers_nothing_until_it_is_opened_again() {
     anew.zero(stream, fresh).unwrap();
     anew.finish(stream).unwrap();
     assert_eq!(driver.violations(), Vec::<String>::new());
-    // The old one is not to be called any more, and what it gave is not the new one's.
+    // The old GPU must not be called any more, and its objects do not belong to the new one.
     assert_kind(gpu.has_happened(event), Lost);
     assert_kind(anew.zero(stream, memory), Refused);
     assert_eq!(driver.violations().len(), 2);
@@ -46,7 +46,7 @@ fn a_lost_gpu_answers_nothing_until_it_is_opened_again() {
 
 #[test]
 #[needs(Sycl)]
-fn a_launch_that_fails_loses_the_gpu_when_it_is_executed_and_not_before() {
+fn a_failing_launch_loses_the_gpu_only_when_it_is_executed() {
     let config = EmulatedConfig {
         n_gpus: 2,
         ..lazy()
@@ -62,7 +62,7 @@ fn a_launch_that_fails_loses_the_gpu_when_it_is_executed_and_not_before() {
             .unwrap();
     }
     let event = gpu.recorded(stream);
-    // A stream of another GPU that waits for a lost one does not do so for ever.
+    // A stream of another GPU does not wait forever for a lost one.
     let theirs = other.stream();
     other.wait(theirs, event).unwrap();
     assert_kind(gpu.synchronize(event), Lost);
@@ -74,7 +74,7 @@ fn a_launch_that_fails_loses_the_gpu_when_it_is_executed_and_not_before() {
 
 #[test]
 #[needs(Sycl)]
-fn calls_fail_when_they_are_told_to() {
+fn calls_fail_on_request() {
     let Bench { driver, gpu } = bench(EmulatedConfig::default());
     driver.refuse_next("new_stream", Refused);
     assert_kind(gpu.new_stream(0), Refused);
@@ -96,7 +96,7 @@ fn calls_fail_when_they_are_told_to() {
 
 #[test]
 #[needs(Sycl)]
-fn memory_is_as_much_as_there_is() {
+fn memory_is_limited() {
     let config = EmulatedConfig {
         memory_bytes: 1 << 20,
         ..EmulatedConfig::default()
@@ -121,7 +121,7 @@ fn memory_is_as_much_as_there_is() {
     gpu.memory(100);
     assert_eq!(driver.live_bytes(), 256);
     assert_eq!(driver.violations(), Vec::<String>::new());
-    // Let go with memory that was not given back: told, and no violation.
+    // Dropped with memory that was not freed: reported, but not a violation.
     drop(gpu);
     assert_eq!(driver.live_bytes(), 256);
     let again = driver.open(0).unwrap();
@@ -130,7 +130,7 @@ fn memory_is_as_much_as_there_is() {
 
 #[test]
 #[needs(Sycl)]
-fn memory_that_is_paged_does_not_end_where_that_of_the_gpu_does() {
+fn paged_memory_may_exceed_that_of_the_gpu() {
     let config = EmulatedConfig {
         memory_bytes: 1 << 20,
         ..EmulatedConfig::default()
@@ -138,7 +138,7 @@ fn memory_that_is_paged_does_not_end_where_that_of_the_gpu_does() {
     let Bench { driver, gpu } = bench(config.clone());
     let stream = gpu.stream();
     let paged = span(gpu.allocate_managed(3 << 20).unwrap(), 3 << 20);
-    // It takes none of the GPU's own.
+    // It does not use the GPU's own memory.
     let own = gpu.memory(1 << 20);
     assert_eq!(driver.live_managed_bytes(), 3 << 20);
     assert_eq!(driver.live_bytes(), 1 << 20);
@@ -161,7 +161,7 @@ fn memory_that_is_paged_does_not_end_where_that_of_the_gpu_does() {
 
 #[test]
 #[needs(Sycl)]
-fn grids_that_no_gpu_takes_are_refused() {
+fn invalid_grids_are_rejected() {
     let Bench { driver, gpu } = bench(EmulatedConfig::default());
     let stream = gpu.stream();
     let function = gpu.compiled(&twice(), "twice");
@@ -178,7 +178,7 @@ fn grids_that_no_gpu_takes_are_refused() {
             group_size,
             shared_bytes,
         };
-        // SAFETY: the function takes what it is given, and the memory stays.
+        // SAFETY: the function takes these arguments, and the memory lives.
         let launched = unsafe { gpu.launch(stream, function, grid, &arguments) };
         assert_kind(launched, Refused);
     }

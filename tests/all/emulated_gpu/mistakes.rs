@@ -1,12 +1,12 @@
-//! Each kind of mistake, beside what would have been right.
+//! Each kind of mistake, next to the correct sequence.
 
 use super::*;
 
-/// A sequence of calls, in which a mistake is made, or not.
+/// A sequence of calls, either correct or with a mistake.
 type Sequence = fn(&Bench, is_right: bool);
 
-/// The mistake is found, whenever the streams do their work, and reported with text that contains
-/// `expected`; without it, there is none.
+/// Checks that the mistake is found, whatever the order of the streams' work, and reported with a
+/// message that contains `expected`; and that the correct sequence passes.
 #[track_caller]
 fn check(expected: &str, sequence: Sequence) {
     for early_per_mille in [0, 500, 1000] {
@@ -14,7 +14,8 @@ fn check(expected: &str, sequence: Sequence) {
     }
 }
 
-/// The mistake is found while the streams have not done their work, which is then wrong.
+/// Checks that the mistake is found while the streams have not done their work, whose result is
+/// then wrong.
 #[track_caller]
 fn check_late(expected: &str, sequence: Sequence) {
     check_with(0, expected, sequence);
@@ -44,7 +45,7 @@ fn check_with(early_per_mille: u32, expected: &str, sequence: Sequence) {
 
 #[test]
 #[needs(Sycl)]
-fn reading_what_another_stream_is_still_writing() {
+fn reading_while_another_stream_writes() {
     check(
         "copy on stream 2 reads 8 bytes at 0x7000000000000008, and does not wait for zero on stream 1, which writes 16 bytes at \
          0x7000000000000000",
@@ -62,7 +63,7 @@ fn reading_what_another_stream_is_still_writing() {
 
 #[test]
 #[needs(Sycl)]
-fn writing_what_another_stream_is_still_reading() {
+fn writing_while_another_stream_reads() {
     check(
         "zero on stream 2 writes 8 bytes at 0x7000000000000000, and does not wait for launch of `read` on stream 1, which reads",
         |Bench { gpu, .. }, is_right| {
@@ -144,7 +145,7 @@ fn readers_need_not_wait_for_each_other_but_a_writer_waits_for_all() {
 
 #[test]
 #[needs(Sycl)]
-fn giving_memory_back_that_is_in_use() {
+fn freeing_memory_in_use() {
     check(
         "free of 0x7000000000000000, which zero on stream 1 writes; the host does not know that this is done",
         |Bench { gpu, driver }, is_right| {
@@ -154,14 +155,14 @@ fn giving_memory_back_that_is_in_use() {
             if is_right {
                 gpu.finish(stream).unwrap();
             } else {
-                // It may be done, and nobody has told the host.
+                // The work may be done, but the host does not know it.
                 driver.finish();
             }
             gpu.free(memory.address).unwrap();
         },
     );
     check_late(
-        "zero on stream 1 touches 8 bytes at 0x7000000000000000, which are gone by now",
+        "zero on stream 1 touches 8 bytes at 0x7000000000000000, which were freed meanwhile",
         |Bench { gpu, .. }, is_right| {
             let (stream, memory) = (gpu.stream(), gpu.memory(8));
             gpu.zero(stream, memory).unwrap();
@@ -175,9 +176,9 @@ fn giving_memory_back_that_is_in_use() {
 
 #[test]
 #[needs(Sycl)]
-fn giving_back_what_was_not_given_or_twice() {
+fn freeing_an_invalid_address_or_twice() {
     check(
-        "free of 0x7000000000000000, which was given back before",
+        "free of 0x7000000000000000, which was freed before",
         |Bench { gpu, .. }, is_right| {
             let memory = gpu.memory(8);
             gpu.free(memory.address).unwrap();
@@ -208,9 +209,9 @@ fn giving_back_what_was_not_given_or_twice() {
 
 #[test]
 #[needs(Sycl)]
-fn touching_what_is_no_memory() {
+fn accessing_invalid_memory() {
     check(
-        "zero on stream 1 touches 4 bytes at 0x7000000000000004, which were given back",
+        "zero on stream 1 touches 4 bytes at 0x7000000000000004, which were freed",
         |Bench { gpu, .. }, is_right| {
             let (stream, memory) = (gpu.stream(), gpu.memory(8));
             if !is_right {
@@ -218,7 +219,7 @@ fn touching_what_is_no_memory() {
             }
             let part = span(memory.address + 4, 4);
             assert_eq!(gpu.zero(stream, part).is_ok(), is_right);
-            // Its address does not come again.
+            // Its address is not used again.
             assert_ne!(gpu.memory(8), memory);
         },
     );
@@ -235,7 +236,7 @@ fn touching_what_is_no_memory() {
 
 #[test]
 #[needs(Sycl)]
-fn spans_that_do_not_fit_each_other() {
+fn spans_of_different_lengths() {
     check("which overlap", |Bench { gpu, .. }, is_right| {
         let (stream, memory) = (gpu.stream(), gpu.memory(16));
         let to = span(memory.address + if is_right { 8 } else { 4 }, 8);
@@ -285,7 +286,7 @@ fn changing_memory_of_the_host_while_it_is_copied() {
 #[test]
 #[needs(Sycl)]
 fn a_gpu_that_changes_memory_of_the_host_is_not_the_host() {
-    check_late("which was given back before", |bench, is_right| {
+    check_late("which was freed before", |bench, is_right| {
         let gpu = &bench.gpu;
         let stream = gpu.stream();
         let (from, pinned, to) = (gpu.memory(8), gpu.pinned(8), gpu.memory(8));
@@ -304,7 +305,7 @@ fn a_gpu_that_changes_memory_of_the_host_is_not_the_host() {
 
 #[test]
 #[needs(Sycl)]
-fn giving_pinned_memory_back_that_is_in_use() {
+fn freeing_pinned_memory_in_use() {
     check(
         "which copy on stream 1 reads; the host does not know that this is done",
         |Bench { gpu, .. }, is_right| {
@@ -335,9 +336,9 @@ fn giving_pinned_memory_back_that_is_in_use() {
 
 #[test]
 #[needs(Sycl)]
-fn reaching_for_a_peer_that_was_not_enabled() {
+fn accessing_a_peer_that_was_not_enabled() {
     check(
-        "copy on stream 1 touches 8 bytes at 0x7001000000000000, of GPU 1, whose memory GPU 0 was not let reach",
+        "copy on stream 1 touches 8 bytes at 0x7001000000000000, of GPU 1, to which GPU 0 has no access",
         |Bench { gpu, driver }, is_right| {
             let other = driver.open(1).unwrap();
             let (from, to) = (other.memory(8), gpu.memory(8));
@@ -353,7 +354,7 @@ fn reaching_for_a_peer_that_was_not_enabled() {
 
 #[test]
 #[needs(Sycl)]
-fn streams_events_and_functions_of_others_or_that_are_gone() {
+fn foreign_or_destroyed_streams_events_and_functions() {
     check(
         "zero by GPU 0 on stream 1, which is of GPU 1",
         |Bench { gpu, driver }, is_right| {
@@ -364,7 +365,7 @@ fn streams_events_and_functions_of_others_or_that_are_gone() {
         },
     );
     check(
-        "record on stream 1, which was let go",
+        "record on stream 1, which was destroyed",
         |Bench { gpu, driver }, is_right| {
             let (stream, memory) = (gpu.stream(), gpu.memory(8));
             let event = gpu.new_event().unwrap();
@@ -373,7 +374,7 @@ fn streams_events_and_functions_of_others_or_that_are_gone() {
                 gpu.record(event, stream).unwrap();
             }
             gpu.drop_stream(stream);
-            // What it was given is done.
+            // Its work is done.
             driver.finish();
             assert_eq!(driver.peek(memory).unwrap(), [0; 8]);
             if !is_right {
@@ -382,7 +383,7 @@ fn streams_events_and_functions_of_others_or_that_are_gone() {
         },
     );
     check(
-        "wait of event 1, which there is not",
+        "wait of event 1, which does not exist",
         |Bench { gpu, driver }, is_right| {
             let (one, other) = (gpu.stream(), gpu.stream());
             let memory = gpu.memory(8);
@@ -414,9 +415,9 @@ fn streams_events_and_functions_of_others_or_that_are_gone() {
 
 #[test]
 #[needs(Sycl)]
-fn calling_a_gpu_that_was_started_anew() {
+fn calling_a_restarted_gpu() {
     check(
-        "drop_stream of GPU 0 as it was before it was started anew",
+        "drop_stream of GPU 0 from before its restart",
         |bench, is_right| {
             let stream = bench.gpu.stream();
             bench.driver.lose(0);

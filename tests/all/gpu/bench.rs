@@ -1,6 +1,6 @@
-//! `placewright bench gpu` and `bench worker`, on emulated GPUs, and the scripts of tests/gpu as
-//! far as they need no card. The program runs in a process of its own, with the arguments in the
-//! environment. No time is judged.
+//! `placewright bench gpu` and `bench worker` on emulated GPUs, and the scripts of tests/gpu as far
+//! as they need no card. The program runs in a separate process, with its arguments in the
+//! environment. No time is asserted.
 
 use std::io::Write;
 #[cfg(target_os = "linux")]
@@ -29,19 +29,19 @@ const ARGUMENTS: &str = "PLACEWRIGHT_TEST_GPU_ARGUMENTS";
 fn the_program_with_emulated_gpus() {
     let arguments = std::env::var(ARGUMENTS).unwrap();
     let config = EmulatedConfig {
-        // What nothing else launches is compiled here alone: the reference's.
+        // The program of the reference is compiled only here.
         compiles_for_real: true,
         ..EmulatedConfig::default()
     };
     let driver = Arc::new(EmulatedDriver::new(config).unwrap());
     let factory = GpuDeviceFactory::with_driver(Arc::clone(&driver) as _);
     let mut registry = Registry::default();
-    // In place of CUDA's, which has less.
+    // Replaces CUDA's factory, which has no devices.
     let factories = registry.factories_mut();
     factories.register("GPU", 211, Arc::new(factory)).unwrap();
     let arguments = ["placewright"].into_iter().chain(arguments.split('\n'));
     let status = placewright::cli::run(registry, arguments);
-    // Nothing was done wrong, and when the devices are gone, so is what they took.
+    // There was no violation, and everything is freed once the devices are dropped.
     assert_eq!(driver.violations(), [""; 0]);
     assert_eq!(driver.live_bytes(), 0);
     assert_eq!(driver.live_pinned_bytes(), 0);
@@ -50,7 +50,7 @@ fn the_program_with_emulated_gpus() {
     std::process::exit(status.into());
 }
 
-/// Exit status, standard output and standard error.
+/// Returns exit status, standard output and standard error.
 fn program(line: &str, paths: &[&str], input: &str) -> (Option<i32>, String, String) {
     let mut child = harness::helper("gpu::bench::the_program_with_emulated_gpus")
         .env(ARGUMENTS, args(line, paths).join("\n"))
@@ -75,7 +75,7 @@ fn program(line: &str, paths: &[&str], input: &str) -> (Option<i32>, String, Str
 
 #[test]
 #[needs(Sycl)]
-fn a_gpu_is_held_against_its_driver_and_against_the_cpu_device() {
+fn a_gpu_is_compared_with_its_driver_and_the_cpu_device() {
     let line = "bench gpu --rounds 2 --side 32 --copies 4KiB,8KiB --chain 20 --model {} --gpu-allow-growth --device-count SYCL=0 --json";
     let (status, printed, stderr) = program(line, &[&model("mlp.skel.pb")], "");
     assert_eq!(status, Some(0), "{stderr}");
@@ -203,7 +203,7 @@ fn a_worker_opens_models_on_a_gpu() {
 
 #[test]
 #[needs(Sycl)]
-fn what_a_gpu_is_not_measured_with_is_said() {
+fn invalid_options_of_bench_gpu_are_reported() {
     for (line, expected, part) in [
         ("bench gpu CPU:0", 2, "expected GPU:0"),
         ("bench gpu GPU:7 --device-count SYCL=0", 1, "GPU:7"),
@@ -220,8 +220,8 @@ fn what_a_gpu_is_not_measured_with_is_said() {
     }
 }
 
-/// `tests/gpu/run`, or one of its parts, with the program of this build: exit status, standard
-/// output and standard error.
+/// Runs `tests/gpu/run`, or one of its parts, with the program of this build. Returns exit status,
+/// standard output and standard error.
 #[cfg(target_os = "linux")]
 fn script(name: &str, folder: &Path, line: &str) -> (Option<i32>, String, String) {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/gpu");
@@ -242,11 +242,11 @@ fn script(name: &str, folder: &Path, line: &str) -> (Option<i32>, String, String
     )
 }
 
-/// A rehearsal shows that the rows work; what is not here is said, and the rest runs.
+/// A rehearsal shows that the rows work. Missing tools are reported, and the other rows run.
 #[cfg(target_os = "linux")]
 #[test]
 #[needs(Python)]
-fn the_rows_of_a_machine_with_a_card_can_be_rehearsed_without() {
+fn the_rows_of_a_machine_with_a_card_can_be_rehearsed_without_one() {
     let folder = crate::cli::folder();
     let program = folder.path().join("placewright");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_placewright"), &program).unwrap();
@@ -290,7 +290,7 @@ fn the_rows_of_a_machine_with_a_card_can_be_rehearsed_without() {
         assert!(printed.contains(&line), "no `{line}` in\n{printed}");
     }
 
-    // With a card, these rows are that machine's.
+    // With a card, these rows are those of that machine.
     if GpuDeviceFactory::default().list_physical().is_err() {
         let line = "out --programs . --only devices,whole_tiny_add";
         let (status, printed, _) = script("rows.py", folder.path(), line);
@@ -301,7 +301,7 @@ fn the_rows_of_a_machine_with_a_card_can_be_rehearsed_without() {
     }
 }
 
-/// Our side is measured, and what the other lacks is said.
+/// Our side is measured, and what the other lacks is reported.
 #[cfg(target_os = "linux")]
 #[test]
 #[needs(Python)]

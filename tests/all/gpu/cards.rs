@@ -1,4 +1,4 @@
-//! The cards of this machine: what is emulated elsewhere, on them.
+//! Runs on the cards of this machine what is emulated elsewhere.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::options;
 use super::session;
 use crate::placed;
 
-/// Placements of each model.
+/// Placements per model.
 const N_PLACEMENTS: usize = 12;
 
 fn open(options: &DeviceOptions) -> Arc<DeviceSet> {
@@ -29,11 +29,12 @@ fn models_run_wholly_on_a_card() {
     placed::stand_wholly_on(&open(&options), "/device:GPU:0", "GPU");
 }
 
-/// Over CPU:0, GPU:0 and, where OpenCL has a device (the card again, say), SYCL:0.
+/// Over CPU:0, GPU:0 and, if OpenCL has a device (perhaps the same card), SYCL:0.
 #[test]
 #[needs(Gpu)]
-fn outputs_do_not_depend_on_where_nodes_run() {
-    // What stands behind a device is the process's, so all tests here ask for as many streams.
+fn outputs_do_not_depend_on_the_placement() {
+    // The process shares the state behind a device, so all tests here request the same number of
+    // streams.
     let devices = open(&options(1));
     let mut names = vec!["/device:CPU:0", "/device:GPU:0"];
     let mut types = devices
@@ -47,7 +48,7 @@ fn outputs_do_not_depend_on_where_nodes_run() {
     assert!(placed.n_nodes > 1_000, "{placed:?}");
 }
 
-/// Several threads, and tensors that go in pieces.
+/// Several threads, and tensors that are copied in pieces.
 #[test]
 #[needs(Gpu)]
 fn threads_share_a_card() {
@@ -78,7 +79,7 @@ fn threads_share_a_card() {
 
 #[test]
 #[needs(NoGpu)]
-fn a_test_without_its_card_is_shown_as_ignored_and_fails_where_it_is_required() {
+fn a_test_without_its_card_is_ignored_or_fails_if_required() {
     let run = |required: &str| {
         let mut program = Command::new(std::env::current_exe().unwrap());
         program.args(["--exact", "gpu::cards::models_run_wholly_on_a_card"]);

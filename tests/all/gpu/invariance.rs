@@ -1,6 +1,6 @@
-//! Where a node runs does not matter, nor how far streams have come when others begin: models on
-//! GPUs alone, and placed at random over a CPU and GPUs. `PLACEWRIGHT_SEED` draws other placements
-//! and other schedules.
+//! Results depend neither on the device of a node nor on the progress of other streams: models on
+//! GPUs only, and placed at random over a CPU and GPUs. `PLACEWRIGHT_SEED` selects other placements
+//! and schedules.
 
 use super::Machine;
 use super::options;
@@ -26,11 +26,11 @@ fn models_run_wholly_on_a_gpu() {
     machine.check();
 }
 
-/// With a stream for kernels and with several, for GPUs that reach each other and for such as do
-/// not, with libraries that compute all matmuls and convolutions, some, and none.
+/// With one stream for kernels and with several, with and without access between GPUs, and with
+/// libraries that compute all, some or none of the matmuls and convolutions.
 #[test]
 #[needs(Sycl)]
-fn outputs_do_not_depend_on_where_nodes_run() {
+fn outputs_do_not_depend_on_the_placement() {
     let machines = [
         (1, true, EmulatedRoutines::Present),
         (3, true, EmulatedRoutines::Odd),

@@ -1,4 +1,4 @@
-//! Memory of GPUs: limits, parts of one GPU, what sessions share, what outlives them.
+//! Memory of GPUs: limits, parts of one GPU, sharing between sessions, lifetimes.
 
 use placewright::backend::cuda::driver::DriverErrorKind;
 use placewright::builder::GraphBuilder;
@@ -15,7 +15,7 @@ use super::options;
 use super::session;
 use crate::emulated::EmulatedConfig;
 
-/// `y` = x x + x x, of which `squared` is fetched, too, so that it is computed by itself.
+/// `y` = x x + x x. `squared` is fetched, too, so that it is computed separately.
 fn squares() -> GraphBuilder {
     let b = GraphBuilder::new("squares");
     let x = b.placeholder::<f32>("x", [Option::<usize>::None]).unwrap();
@@ -48,7 +48,7 @@ fn a_gpu_without_memory_ends_the_run_and_leaves_nothing_behind() {
 
 #[test]
 #[needs(Sycl)]
-fn a_gpu_that_others_fill_gives_what_it_has() {
+fn a_gpu_filled_by_others_uses_what_is_left() {
     let machine = Machine::new(EmulatedConfig::default());
     let devices = machine.open(&options(1));
     let session = session(squares(), &devices).build().unwrap();
@@ -64,10 +64,10 @@ fn a_gpu_that_others_fill_gives_what_it_has() {
     machine.check();
 }
 
-/// Of 4 MiB, where a run takes 4.6 MiB: two tensors at one time.
+/// With 4 MiB, and a run that takes 4.6 MiB: two tensors at a time.
 #[test]
 #[needs(Sycl)]
-fn a_device_of_unified_memory_holds_more_than_its_gpu_has() {
+fn a_device_with_unified_memory_holds_more_than_its_gpu() {
     let small = EmulatedConfig {
         memory_bytes: 4 << 20,
         ..EmulatedConfig::default()
@@ -85,7 +85,7 @@ fn a_device_of_unified_memory_holds_more_than_its_gpu_has() {
         let fetched = session.run(&[("x", floats(600_000))], &FETCHES);
         match &fetched {
             Ok(fetched) => assert_eq!(fetched[0].as_slice::<f32>().unwrap()[4], 8.0),
-            // The limit is the plan's, whichever memory it is of.
+            // The limit is that of the plan, whatever the kind of memory.
             Err(error) => assert!(error.to_string().contains("of 4194304"), "{error}"),
         }
         assert_eq!(fetched.is_ok(), holds, "{fraction}");
@@ -105,7 +105,7 @@ fn a_device_of_unified_memory_holds_more_than_its_gpu_has() {
 
 #[test]
 #[needs(Sycl)]
-fn unified_memory_is_refused_where_the_gpu_does_not_page_or_others_have_its_own() {
+fn unified_memory_is_rejected_without_paging_or_with_another_kind_in_use() {
     let machine = Machine::new(EmulatedConfig {
         has_managed_memory: false,
         ..EmulatedConfig::default()
@@ -135,7 +135,7 @@ fn unified_memory_is_refused_where_the_gpu_does_not_page_or_others_have_its_own(
 
 #[test]
 #[needs(Sycl)]
-fn without_growth_the_whole_limit_is_taken_at_once() {
+fn without_growth_the_whole_limit_is_allocated_at_once() {
     let machine = Machine::new(EmulatedConfig::default());
     let mut options = options(1);
     options.gpu.allow_growth = false;
@@ -216,7 +216,7 @@ fn sessions_of_a_process_share_streams_and_memory_of_a_device() {
     }
     assert_eq!(machine.driver.n_calls("allocate"), 1);
     assert_eq!(machine.driver.n_calls("open"), 1);
-    // What a process has of a device is the same in all its sessions.
+    // A device has the same state in all sessions of a process.
     let mut other = options(1);
     other.gpu.n_compute_streams = 2;
     let refused = machine.try_open(&other).unwrap_err().to_string();
@@ -229,7 +229,7 @@ fn sessions_of_a_process_share_streams_and_memory_of_a_device() {
 
 #[test]
 #[needs(Sycl)]
-fn what_was_fetched_outlives_the_gpu() {
+fn fetched_tensors_outlive_the_gpu() {
     let machine = Machine::new(EmulatedConfig::default());
     let devices = machine.open(&options(1));
     let session = session(squares(), &devices).build().unwrap();
@@ -246,7 +246,7 @@ fn what_was_fetched_outlives_the_gpu() {
 
 #[test]
 #[needs(Sycl)]
-fn gpus_that_are_not_visible_are_left_alone() {
+fn invisible_gpus_are_not_opened() {
     let machine = Machine::new(EmulatedConfig {
         n_gpus: 3,
         ..EmulatedConfig::default()
@@ -258,8 +258,8 @@ fn gpus_that_are_not_visible_are_left_alone() {
         .iter()
         .filter_map(|(_, device)| device.accelerator_info());
     assert_eq!(gpus.map(|info| info.id).collect::<Vec<_>>(), [2, 1]);
-    // Each of the two reaches the other; the one that was named first has pinned memory for CPU
-    // devices, too.
+    // Each of the two accesses the other; the one that was named first also has pinned memory for
+    // CPU devices.
     assert_eq!(machine.driver.n_calls("enable_peer"), 2);
     assert_eq!(machine.driver.n_calls("open"), 2);
     let session = session(squares(), &devices).build().unwrap();
@@ -270,7 +270,7 @@ fn gpus_that_are_not_visible_are_left_alone() {
 
 #[test]
 #[needs(Sycl)]
-fn pinned_memory_that_nobody_has_goes_back_and_some_is_kept() {
+fn unused_pinned_memory_is_freed_except_for_some() {
     let machine = Machine::new(EmulatedConfig::default());
     const MIB: u64 = 1 << 20;
     let mut options = options(1);
@@ -292,7 +292,7 @@ fn pinned_memory_that_nobody_has_goes_back_and_some_is_kept() {
     let n_pinned = machine.driver.n_calls("allocate_pinned");
     drop(allocate(1));
     assert_eq!(machine.driver.n_calls("allocate_pinned"), n_pinned);
-    // Of what is kept, no region is long enough, and the limit leaves none beside them.
+    // No kept region is long enough, and the limit allows none besides them.
     let long = allocate(60);
     assert_eq!(live(), 60 * MIB);
     drop(long);
@@ -334,10 +334,10 @@ fn streams_of_a_device_that_is_gone_are_not_kept_by_memory_of_others() {
     machine.check();
 }
 
-/// Which CPU devices there are, pinned memory decides, and that takes a GPU that is open.
+/// Pinned memory decides which CPU devices there are, and it needs an open GPU.
 #[test]
 #[needs(Sycl)]
-fn no_gpu_is_opened_for_pinned_memory_where_none_becomes_a_device() {
+fn no_gpu_is_opened_for_pinned_memory_if_none_becomes_a_device() {
     let usual = || (EmulatedConfig::default(), options(1));
     let mut none_wanted = usual();
     none_wanted.1.device_count.insert("GPU".to_owned(), 0);
@@ -368,10 +368,10 @@ fn no_gpu_is_opened_for_pinned_memory_where_none_becomes_a_device() {
     }
 }
 
-/// Larger than the pieces by way of which memory that the system may move goes to a GPU.
+/// Larger than the pieces in which pageable memory is copied to a GPU.
 #[test]
 #[needs(Sycl)]
-fn large_tensors_go_in_pieces_and_pinned_ones_as_they_are() {
+fn large_tensors_are_copied_in_pieces_and_pinned_ones_at_once() {
     let machine = Machine::new(EmulatedConfig::default());
     let devices = machine.open(&options(1));
     let session = session(squares(), &devices).build().unwrap();
@@ -405,7 +405,7 @@ fn large_tensors_go_in_pieces_and_pinned_ones_as_they_are() {
         .copy_from_slice(x.as_bytes().unwrap());
     let (n_copies, _) = run(copy);
     assert_eq!(n_copies, 2);
-    // What the system does not pin is memory all the same.
+    // Memory that the system does not pin is pageable memory.
     for _ in 0..200 {
         machine
             .driver

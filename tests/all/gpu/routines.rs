@@ -1,6 +1,6 @@
-//! Matmuls and convolutions by libraries of the GPU's maker, which the driver emulates: who is
-//! asked, with what, and what happens when they do not do it. Numbers of all shapes are the kernel
-//! suite's affair (`GPU-routines`).
+//! Matmuls and convolutions by the vendor's libraries, which the driver emulates: which calls they
+//! get, and what happens if they do not support them. The kernel suite tests the numbers of all
+//! shapes (`GPU-routines`).
 
 use placewright::backend::cuda::driver::DriverErrorKind;
 use placewright::builder::Conv2d;
@@ -22,7 +22,7 @@ fn machine(routines: EmulatedRoutines) -> Machine {
     })
 }
 
-/// `y` = x w of `[2, k]` by `[k, 2]`, w being a constant.
+/// `y` = x w of `[2, k]` by `[k, 2]`, where w is a constant.
 fn matmul(k: usize, factor: f32) -> GraphBuilder {
     let b = GraphBuilder::new("matmul");
     let x = b.placeholder::<f32>("x", [2, k]).unwrap();
@@ -32,7 +32,7 @@ fn matmul(k: usize, factor: f32) -> GraphBuilder {
     b
 }
 
-/// What the matmul of so many ones, and numbers that are all alike, is.
+/// Runs the matmul of `k` ones with equal numbers.
 fn run(machine: &Machine, options: &DeviceOptions, k: usize, factor: f32) -> Result<f32, String> {
     let session = session(matmul(k, factor), &machine.open(options))
         .build()
@@ -50,7 +50,7 @@ fn run(machine: &Machine, options: &DeviceOptions, k: usize, factor: f32) -> Res
 
 #[test]
 #[needs(Sycl)]
-fn what_libraries_do_not_do_is_done_without_them() {
+fn unsupported_calls_are_computed_without_libraries() {
     for (routines, k, n_matmuls) in [
         (EmulatedRoutines::Present, 4, 1),
         (EmulatedRoutines::Odd, 3, 1),
@@ -62,8 +62,8 @@ fn what_libraries_do_not_do_is_done_without_them() {
         assert_eq!(machine.driver.n_calls("matmul"), n_matmuls, "{routines:?}");
         let is_done =
             routines == EmulatedRoutines::Present || (routines == EmulatedRoutines::Odd && k == 3);
-        // A matmul of our own is a function that is launched; its right side would be copied into
-        // panels by another.
+        // Our own matmul is one function launch; another function would copy its right side into
+        // panels.
         assert_eq!(
             machine.driver.n_calls("launch") == 0,
             is_done,
@@ -73,10 +73,10 @@ fn what_libraries_do_not_do_is_done_without_them() {
     }
 }
 
-/// Factors lose what TensorFloat-32 has no bits for only where somebody asked for it.
+/// Factors are rounded to TensorFloat-32 only on request.
 #[test]
 #[needs(Sycl)]
-fn factors_are_rounded_when_that_is_asked_for() {
+fn factors_are_rounded_on_request() {
     let factor = 1.0 + f32::EPSILON * 1024.0;
     for allow_tf32 in [false, true] {
         let machine = machine(EmulatedRoutines::Present);
@@ -88,8 +88,8 @@ fn factors_are_rounded_when_that_is_asked_for() {
     }
 }
 
-/// The driver checks that a workspace is free, and leaves garbage in it; a device that has no
-/// memory for one does without.
+/// The driver checks that a workspace is free, and leaves garbage in it. A device without memory
+/// for one works without it.
 #[test]
 #[needs(Sycl)]
 fn small_devices_have_no_workspace() {
@@ -123,13 +123,13 @@ fn a_library_that_fails_ends_the_run_and_names_the_node() {
     machine.check();
 }
 
-/// Filters are prepared once, whichever routine takes them, and images whose padding differs at
-/// both ends are padded before a library, which knows only one padding, gets them.
+/// Filters are prepared once, whichever routine uses them. Images whose padding differs at both
+/// ends are padded before the library, which supports only equal padding, gets them.
 #[test]
 #[needs(Sycl)]
 fn convolutions_by_libraries_or_not_prepare_filters_once() {
-    // The library does none of four channels. Launches of a run but the first are our own
-    // convolution, or a padded image: zeroes, and a copy.
+    // The library supports none with four channels. Launches of later runs are our own convolution,
+    // or a padded image: zeroes, and a copy.
     for (routines, channels, size, n_launches, n_convolved) in [
         (EmulatedRoutines::Absent, 3, 7, 1, 0),
         (EmulatedRoutines::Odd, 3, 7, 0, 3),

@@ -1,4 +1,4 @@
-//! Streams of GPUs: what waits, and what need not.
+//! Streams of GPUs: which work waits, and which need not.
 
 use std::sync::mpsc;
 use std::thread;
@@ -15,10 +15,10 @@ use super::options;
 use super::session;
 use crate::emulated::EmulatedConfig;
 
-/// After this, what is waited for does not come.
+/// If this passes, the awaited end will not come.
 const HANGS: Duration = Duration::from_secs(30);
 
-/// `y` = x w w .., of so many matmuls.
+/// `y` = x w w .., with `n` matmuls.
 fn matmuls(n: usize) -> GraphBuilder {
     let b = GraphBuilder::new("matmuls");
     let x = b.placeholder::<f32>("x", [4, 4]).unwrap();
@@ -37,7 +37,7 @@ fn matmuls(n: usize) -> GraphBuilder {
 
 #[test]
 #[needs(Sycl)]
-fn a_run_in_one_stream_takes_as_many_events_however_long_it_is() {
+fn a_run_in_one_stream_takes_a_fixed_number_of_events() {
     let mut events = Vec::new();
     for n in [2, 30] {
         let machine = Machine::new(EmulatedConfig::default());
@@ -56,12 +56,12 @@ fn a_run_in_one_stream_takes_as_many_events_however_long_it_is() {
         drop((session, devices));
         machine.check();
     }
-    // The feed's copy, before which kernels wait; the last kernel, before the copy back, whose end
-    // is waited for.
+    // The feed's copy, for which kernels wait; and the last kernel, for which the copy back waits,
+    // whose own end is waited for.
     assert_eq!(events, [(3, 2), (3, 2)]);
 }
 
-/// Their work meets in the streams, and each gets its own.
+/// Their work shares the streams, and each thread gets its own results.
 #[test]
 #[needs(Sycl)]
 fn several_threads_run_sessions_on_one_gpu() {
@@ -74,7 +74,7 @@ fn several_threads_run_sessions_on_one_gpu() {
             let n = [2, 7][usize::from(thread) % 2];
             scope.spawn(move || {
                 for round in 0..15 {
-                    // A diagonal, so that powers are known.
+                    // A diagonal matrix, so that its powers are known.
                     let x = f32::from(1 + (thread + round) % 3);
                     let mut fed = vec![0.0; 16];
                     (0..4).for_each(|i| fed[i * 5] = x);
@@ -92,9 +92,9 @@ fn several_threads_run_sessions_on_one_gpu() {
 
 #[test]
 #[needs(Sycl)]
-fn kernels_of_branches_are_dealt_out_to_streams_and_meet() {
+fn kernels_of_branches_are_distributed_over_streams_and_join() {
     let config = EmulatedConfig {
-        // Nothing is done before it must be.
+        // No work is done before it must be.
         early_per_mille: 0,
         ..EmulatedConfig::default()
     };
@@ -114,7 +114,7 @@ fn kernels_of_branches_are_dealt_out_to_streams_and_meet() {
     let fed = Tensor::from_values([8, 8], &x).unwrap();
     let before = machine.driver.n_calls("wait");
     let fetched = session.run(&[("x", fed)], &["y"]).unwrap();
-    // Both streams wait for the feed, one for the other, and the copy back.
+    // Both streams wait for the feed, one for the other, and the copy back for both.
     assert!(machine.driver.n_calls("wait") - before >= 4);
     let found = fetched[0].as_slice::<f32>().unwrap();
     let at = |row: usize, column: usize| {
@@ -128,7 +128,7 @@ fn kernels_of_branches_are_dealt_out_to_streams_and_meet() {
 
 #[test]
 #[needs(Sycl)]
-fn apps_hear_of_the_end_of_what_a_stream_was_given() {
+fn apps_are_notified_when_a_stream_has_done_its_work() {
     let machine = Machine::new(EmulatedConfig::default());
     let devices = machine.open(&options(1));
     let gpu = devices
@@ -152,10 +152,10 @@ fn apps_hear_of_the_end_of_what_a_stream_was_given() {
     machine.check();
 }
 
-/// One copy is under way for long: a waiter for another stream is notified meanwhile.
+/// One copy is in flight for long: a waiter for another stream is notified meanwhile.
 #[test]
 #[needs(Sycl)]
-fn the_end_of_a_stream_is_told_while_another_is_busy() {
+fn the_end_of_a_stream_is_reported_while_another_is_busy() {
     let config = EmulatedConfig {
         early_per_mille: 0,
         ..EmulatedConfig::default()
@@ -171,16 +171,16 @@ fn the_end_of_a_stream_is_told_while_another_is_busy() {
     let (long, arrived) = mpsc::channel();
     let copy = info.default_context.copy_from_host(&floats(7)).unwrap();
     machine.driver.hold_busy_streams();
-    // It comes after what is held.
+    // It comes after the work that is held.
     let done = CopyDone::new(move |copied| long.send(copied).unwrap());
     info.default_context.copy_to_host_async(&copy, done);
-    // Until the thread that watches has asked long enough to do something else than asking busily.
+    // Until the watching thread has polled long enough to sleep between polls.
     let n_calls = |call| machine.driver.n_calls(call);
     let (asked, waited) = (n_calls("has_happened"), n_calls("synchronize"));
     while n_calls("has_happened") < asked + 500 && n_calls("synchronize") == waited {
         thread::yield_now();
     }
-    // Work of another stream, on which nothing depends.
+    // Independent work of another stream.
     let memory = gpu.allocator(AllocatorAttributes::default());
     let zeros = memory.allocate(64).unwrap();
     let (short, ended) = mpsc::channel();
@@ -190,7 +190,7 @@ fn the_end_of_a_stream_is_told_while_another_is_busy() {
         .unwrap();
     let ended = ended.recv_timeout(HANGS);
     let (early, n_waiting) = (arrived.try_recv(), machine.driver.n_waiting());
-    // Before anything is asserted: who is held waits for ever when devices go.
+    // Before any assertion: held threads would wait forever when devices are dropped.
     machine.driver.release();
     assert_eq!(ended, Ok(()));
     assert_eq!(early.unwrap_err(), mpsc::TryRecvError::Empty);

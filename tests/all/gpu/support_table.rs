@@ -1,4 +1,4 @@
-//! The table of what has run on which card has a row for each kernel, and no other.
+//! The table of kernels that have run on cards has exactly one row per kernel.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -12,14 +12,14 @@ use placewright::device::KernelRegistry;
 
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/gpu/kernels.md");
 
-/// Op and element types, which rows start with.
+/// Returns the op and element types with which rows start.
 fn kernels() -> BTreeMap<String, String> {
     let mut registry = KernelRegistry::empty();
     GpuDeviceFactory::default().register_kernels(&mut registry);
     let ops = registry.ops().into_iter().map(|op| {
         let defs = registry.of_op(op).iter();
         let defs = defs.filter(|def| def.device_type == DEVICE_TYPE);
-        // Several attributes are told apart by their names, as `Cast`'s.
+        // Several attributes are distinguished by their names, as for `Cast`.
         let mut types: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
         for (attr, dtypes) in defs.flat_map(|def| &def.constraints) {
             let names = dtypes.iter().map(ToString::to_string);
@@ -57,7 +57,7 @@ fn has_a_row_for_each_kernel() {
                 .get(op.as_str())
                 .is_some_and(|(found, _)| found == types)
         });
-    // What is known of cards stays with its op.
+    // Known results of cards stay with their op.
     let mut rows = String::new();
     for (op, types) in &kernels {
         let cards = found

@@ -1,4 +1,4 @@
-//! GPUs in trouble: refusals, work that fails on the GPU, a GPU that is lost, none at all.
+//! GPUs in trouble: rejected calls, work that fails on the GPU, a lost GPU, no GPU.
 
 use placewright::backend::cuda::GpuDeviceFactory;
 use placewright::backend::cuda::driver::DriverErrorKind;
@@ -35,7 +35,7 @@ fn run(session: &Session) -> Result<f32, String> {
 
 #[test]
 #[needs(Sycl)]
-fn what_the_driver_refuses_is_an_error_of_its_node_and_of_no_other_run() {
+fn a_rejected_call_is_an_error_of_its_node_and_run_only() {
     let machine = Machine::new(EmulatedConfig::default());
     let devices = machine.open(&options(1));
     let session = session(matmuls(), &devices).build().unwrap();
@@ -56,7 +56,7 @@ fn what_the_driver_refuses_is_an_error_of_its_node_and_of_no_other_run() {
 
 #[test]
 #[needs(Sycl)]
-fn work_that_fails_on_the_gpu_loses_it_and_says_whose_work_it_may_have_been() {
+fn failed_work_loses_the_gpu_and_names_possible_nodes() {
     for syncs_every_op in [false, true] {
         let machine = Machine::new(EmulatedConfig::default());
         let mut options = options(1);
@@ -66,10 +66,10 @@ fn work_that_fails_on_the_gpu_loses_it_and_says_whose_work_it_may_have_been() {
         assert_eq!(run(&lost), Ok(27.0));
         machine.driver.fail_launch(1);
         let error = run(&lost).unwrap_err();
-        for part in ["the device is lost", "GPU:0", "build the session anew"] {
+        for part in ["the device is lost", "GPU:0", "build a new session"] {
             assert!(error.contains(part), "{error} lacks {part}");
         }
-        // Which of those under way it was, the driver does not say unless each is waited for.
+        // The driver does not report which work in flight has failed, unless each is waited for.
         let named = if syncs_every_op {
             "node `second` (op MatMul)"
         } else {
@@ -78,7 +78,7 @@ fn work_that_fails_on_the_gpu_loses_it_and_says_whose_work_it_may_have_been() {
         assert!(error.contains(named), "{error} lacks {named}");
         let again = run(&lost).unwrap_err();
         assert!(again.contains("the device is lost"), "{again}");
-        // Others are opened anew, while those of before are still there.
+        // New devices are opened while the old ones still exist.
         let anew = session(matmuls(), &machine.open(&options)).build().unwrap();
         assert_eq!(run(&anew), Ok(27.0));
         drop((lost, devices));
@@ -109,7 +109,7 @@ fn a_gpu_that_is_lost_between_runs_is_reported() {
 
 #[test]
 #[needs(Sycl)]
-fn a_gpu_that_is_lost_takes_no_other_with_it() {
+fn a_lost_gpu_does_not_affect_others() {
     let machine = Machine::new(EmulatedConfig {
         n_gpus: 2,
         ..EmulatedConfig::default()
@@ -139,7 +139,7 @@ fn a_gpu_that_is_lost_takes_no_other_with_it() {
         for _ in 0..20 {
             assert_eq!(run(&alone), Ok(3.0));
         }
-        // The first is started anew, beside those who had it.
+        // The first is restarted while its old users still exist.
         let anew = machine.open(&options(1));
         let b = GraphBuilder::new("anew");
         let x = b.placeholder::<f32>("x", [3, 3]).unwrap();
@@ -157,7 +157,7 @@ fn a_gpu_that_is_lost_takes_no_other_with_it() {
 
 #[test]
 #[needs(Sycl)]
-fn inputs_that_a_kernel_finds_wrong_are_an_error_of_their_run() {
+fn invalid_inputs_of_a_kernel_are_an_error_of_their_run() {
     let machine = Machine::new(EmulatedConfig::default());
     let devices = machine.open(&options(1));
     let b = GraphBuilder::new("graph");
@@ -182,11 +182,10 @@ fn inputs_that_a_kernel_finds_wrong_are_an_error_of_their_run() {
     machine.check();
 }
 
-/// More launches that check their inputs than there are fault flags, before anybody
-/// waits.
+/// More launches that check their inputs than there are fault flags, before anything waits.
 #[test]
 #[needs(Sycl)]
-fn fault_flags_are_reused_when_their_launches_have_ended() {
+fn fault_flags_are_reused_after_their_launches() {
     let config = EmulatedConfig {
         early_per_mille: 0,
         ..EmulatedConfig::default()
@@ -218,7 +217,7 @@ fn fault_flags_are_reused_when_their_launches_have_ended() {
 
 #[test]
 #[needs(Sycl)]
-fn a_tensor_of_elsewhere_is_refused() {
+fn a_foreign_tensor_is_rejected() {
     let machine = Machine::new(EmulatedConfig::default());
     let devices = machine.open(&options(1));
     let gpu = devices
@@ -233,7 +232,7 @@ fn a_tensor_of_elsewhere_is_refused() {
 
 #[test]
 #[needs(NoGpu)]
-fn without_a_driver_there_are_no_gpus_and_who_asks_hears_what_to_do() {
+fn without_a_driver_requesting_a_gpu_gives_a_remedy() {
     let factory = GpuDeviceFactory::default();
     let absent = factory.list_physical().unwrap_err();
     assert!(matches!(absent, DeviceError::Absent { .. }), "{absent}");

@@ -1,5 +1,5 @@
-//! The cache of placements: what it answers, what it does not keep, and what it does with what it
-//! cannot use.
+//! The cache of placements: what it answers, what it does not store, and how it handles damaged
+//! entries.
 
 use std::fs;
 use std::path::Path;
@@ -52,12 +52,12 @@ fn assert_same(a: &Placement, b: &Placement) {
 }
 
 #[test]
-fn an_identical_placement_is_answered_without_asking() {
+fn an_identical_placement_is_answered_without_the_policy() {
     let cache = PlacementCache::new();
     for name in ["priority", "heft", "round-robin"] {
         let (first, asked) = place(&cache, &found(), &request(name));
         assert!(!asked.is_cached && asked.load.is_some());
-        // Made anew, in another engine, through a clone.
+        // Created again, in another engine, through a clone.
         let (second, report) = place(&cache.clone(), &found(), &request(name));
         assert!(report.is_cached && report.load.is_none());
         assert!(!report.is_fallback());
@@ -83,15 +83,15 @@ fn an_identical_placement_is_answered_without_asking() {
 }
 
 #[test]
-fn answers_that_may_not_come_again_are_not_kept() {
+fn irreproducible_answers_are_not_stored() {
     let cache = PlacementCache::new();
-    // By a deadline.
+    // Limited by a deadline.
     let timed = PolicyEngine::new(PolicyLimits::default()).unwrap();
     for _ in 0..2 {
         let (_, report) = cache.place(&timed, &found(), &request("heft")).unwrap();
         assert!(!report.is_cached);
     }
-    // By another policy than the one asked for.
+    // From another policy than the requested one.
     let traps = placewright_fixtures::wasm("traps").to_vec();
     let traps = PolicyRequest::new(PolicySource::Bytes("traps".to_owned(), traps));
     for _ in 0..2 {
@@ -111,7 +111,7 @@ fn a_cache_is_bounded() {
     assert!(cache.is_empty());
 }
 
-/// The files of the placements in a folder.
+/// Returns the files of the placements in a folder.
 fn entries(folder: &Path) -> Vec<std::path::PathBuf> {
     let files = fs::read_dir(folder)
         .unwrap()
@@ -122,7 +122,7 @@ fn entries(folder: &Path) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn a_folder_serves_later_processes_and_damage_costs_a_question_and_a_note() {
+fn a_folder_serves_later_processes_and_damaged_entries_are_replaced() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("cache");
     let open = || PlacementCache::in_folder(CacheFolder::open(&path).unwrap());
@@ -141,7 +141,7 @@ fn a_folder_serves_later_processes_and_damage_costs_a_question_and_a_note() {
         let problem = report.cache_problem.expect("a note");
         assert!(problem.contains("damaged"), "{problem}");
         assert_same(&first, &again);
-        // It was put right.
+        // The entry was repaired.
         assert!(place(&open(), &found(), &request("heft")).1.is_cached);
     }
 }

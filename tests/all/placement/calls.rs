@@ -1,4 +1,4 @@
-//! Calls of functions that hand resources on, and devices that were assigned before.
+//! Calls of functions that forward resources, and devices that were assigned before.
 
 use std::sync::Arc;
 
@@ -52,8 +52,8 @@ fn call_attrs(function: &str) -> AttrSet {
     ])
 }
 
-/// A function of one resource that gives one, by these nodes `(name, called, input)`; one that
-/// calls nothing is an identity.
+/// A function with one resource as argument and result, with these nodes `(name, called, input)`. A
+/// node that calls nothing is an identity.
 fn function(name: &str, nodes: &[(&str, &str, &str)], result: &str) -> Function {
     let arg = |name: &str| FunctionArg {
         name: name.into(),
@@ -85,13 +85,13 @@ fn function(name: &str, nodes: &[(&str, &str, &str)], result: &str) -> Function 
     }
 }
 
-/// `handle`, which asks for a CPU; `call`, which hands it to a function; `reader`, which takes what
-/// the function gives.
+/// `handle`, which requests a CPU; `call`, which passes it to a function; `reader`, which reads the
+/// function's result.
 fn around_call(called: &str, functions: Vec<Function>) -> Arc<Graph> {
     first_around_call(3, called, functions)
 }
 
-/// The first `n` of these nodes.
+/// Returns the first `n` of these nodes.
 fn first_around_call(n: usize, called: &str, functions: Vec<Function>) -> Arc<Graph> {
     let mut assembler = GraphAssembler::new("call");
     let mut last = None;
@@ -147,7 +147,7 @@ fn of(found: &Candidates, node: &str) -> Vec<u32> {
 }
 
 #[test]
-fn a_resource_goes_through_a_call_in_whichever_order_the_body_stands() {
+fn a_resource_passes_through_a_call_whatever_the_order_of_its_body() {
     let nodes = [("a", "", "x"), ("b", "", "a:output:0")];
     for nodes in [nodes, [nodes[1], nodes[0]]] {
         let through = function("through", &nodes, "b:output:0");
@@ -155,15 +155,15 @@ fn a_resource_goes_through_a_call_in_whichever_order_the_body_stands() {
         for node in ["handle", "handle_call", "call_reader", "reader"] {
             assert_eq!(of(&found, node), [CPU1], "{node}");
         }
-        // The call itself is bound to nothing.
+        // The call itself is not restricted.
         assert_eq!(of(&found, "call"), [GPU0, GPU1, CPU0, CPU1]);
     }
 }
 
-/// TensorFlow connects nodes that nobody reads to the sink when it reads a graph; identities are
-/// added to calls later.
+/// TensorFlow connects unread nodes to the sink when it reads a graph; identities are added to
+/// calls later.
 #[test]
-fn an_identity_behind_a_call_follows_it_where_somebody_reads_it() {
+fn an_identity_after_a_call_follows_it_if_it_has_a_reader() {
     let follow = |n: usize, identity: &str| {
         let through = function("through", &[("a", "", "x")], "a:output:0");
         let graph = first_around_call(n, "through", vec![through]);
@@ -181,7 +181,7 @@ fn an_identity_behind_a_call_follows_it_where_somebody_reads_it() {
 }
 
 #[test]
-fn functions_are_looked_into_once_however_often_they_are_called() {
+fn functions_are_analysed_once_however_often_they_are_called() {
     // Each calls the next one twice: 2^40 calls.
     let name = |level: usize| format!("f{level}");
     let mut functions = vec![function(&name(40), &[], "x")];
@@ -194,13 +194,13 @@ fn functions_are_looked_into_once_however_often_they_are_called() {
     assert_eq!(of(&found, "reader"), [CPU1]);
 }
 
-/// The body that is one call.
+/// A body that consists of one call.
 fn to(called: &str) -> [(&str, &str, &str); 1] {
     [("inner", called, "x")]
 }
 
 #[test]
-fn functions_that_cannot_be_looked_into_are_refused_by_name() {
+fn functions_that_cannot_be_analysed_are_rejected_by_name() {
     let refused = |called: &str, functions, code, words: &[&str]| {
         let error = enumerated(&around_call(called, functions)).unwrap_err();
         assert_eq!(error.code(), code, "{error}");

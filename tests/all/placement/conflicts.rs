@@ -1,5 +1,5 @@
-//! What is said of a graph that cannot be placed: the smallest set of constraints that conflict,
-//! and what mends it.
+//! Errors about graphs that cannot be placed: the smallest set of conflicting constraints, and the
+//! remedy.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn all(graph: &Arc<Graph>, options: &PlacementOptions) -> Vec<Conflict> {
     conflicts(graph, &devices(), &kernels(), options).unwrap()
 }
 
-/// The one conflict of a graph, which is also what placing it says.
+/// Returns the only conflict of a graph, which is also the error of its placement.
 fn only(graph: &Arc<Graph>, options: &PlacementOptions) -> Conflict {
     let found = all(graph, options);
     assert_eq!(found.len(), 1, "{found:?}");
@@ -67,7 +67,7 @@ fn a_graph_that_can_be_placed_has_no_refusals() {
 }
 
 #[test]
-fn a_request_for_a_device_that_is_not_there_gets_the_nearest_that_is() {
+fn a_request_for_a_missing_device_suggests_the_nearest_one() {
     let mut builder = Builder::new();
     builder.on("n", "Any", &[], "/device:GPU:7");
     let found = only(&builder.finish(), &PlacementOptions::default());
@@ -83,9 +83,9 @@ fn a_request_for_a_device_that_is_not_there_gets_the_nearest_that_is() {
     );
 }
 
-/// TensorFlow prints nothing of it.
+/// TensorFlow does not print it.
 #[test]
-fn a_request_of_an_index_alone_is_shown() {
+fn a_request_with_only_an_index_is_shown() {
     let mut builder = Builder::new();
     builder.on("n", "Any", &[], "/device:*:7");
     let graph = builder.finish();
@@ -125,8 +125,8 @@ fn a_request_of_an_index_alone_is_shown() {
     assert!(error.to_string().contains("/device:*:1"), "{error}");
 }
 
-/// Nodes that request `device`, among them some that share a device with others, and some that
-/// have kernels on CPU devices alone; and one without a request.
+/// Nodes that request `device`, among them some that share a device with others, and some with
+/// kernels on CPU devices only; and one without a request.
 fn many_requests(device: &str, for_cpu: &str) -> Arc<Graph> {
     let mut builder = Builder::new();
     builder.node("fine", "Any", &[]);
@@ -143,7 +143,7 @@ fn many_requests(device: &str, for_cpu: &str) -> Arc<Graph> {
 }
 
 #[test]
-fn a_request_of_many_nodes_that_no_device_meets_is_one_conflict() {
+fn an_impossible_request_of_many_nodes_is_one_conflict() {
     let graph = many_requests("/device:TPU:0", "/device:TPU:0");
     let found = only(&graph, &PlacementOptions::default());
     assert_eq!(
@@ -245,10 +245,10 @@ fn a_request_without_a_kernel_is_two_constraints() {
 }
 
 #[test]
-fn of_a_long_chain_the_shortest_way_between_the_ends_is_shown() {
+fn the_shortest_path_of_a_long_chain_is_shown() {
     let mut builder = Builder::new();
     builder.on("first", "Any", &[], "/device:CPU:0");
-    // A long way round, and a short one.
+    // A long path, and a short one.
     let mut before = "first".to_owned();
     for step in 0..30 {
         let name = format!("step{step}");
@@ -310,7 +310,7 @@ fn large_groups_and_long_chains_are_explained_too() {
 }
 
 #[test]
-fn three_nodes_of_which_any_two_agree_are_shown_all_three() {
+fn three_pairwise_compatible_nodes_are_all_shown() {
     let set = {
         let device = |device_type: &str| {
             let name = format!("{TASK}/device:{device_type}:0");
@@ -417,7 +417,7 @@ fn every_conflict_of_a_graph_is_listed() {
         culprits[0].starts_with("`strange` (Nothing) has no kernel"),
         "{culprits:#?}"
     );
-    // Soft placement gives up neither a job nor a missing kernel.
+    // Soft placement drops neither a job nor a missing kernel.
     let soft: Vec<String> = all(&graph, &soft())
         .iter()
         .map(ToString::to_string)
@@ -428,7 +428,7 @@ fn every_conflict_of_a_graph_is_listed() {
 }
 
 #[test]
-fn nodes_that_nothing_executes_are_listed_at_once() {
+fn nodes_without_a_kernel_are_listed_together() {
     let mut builder = Builder::new();
     builder.node("known", "Any", &[]);
     builder.node("first", "Nothing", &[]);
@@ -457,13 +457,13 @@ fn nodes_that_nothing_executes_are_listed_at_once() {
     assert_eq!(found[2].reason, "no kernel on [GPU, CPU]");
 }
 
-/// A node of a random graph; `PROPTEST_CASES` says how many graphs.
+/// A node of a random graph; `PROPTEST_CASES` sets the number of graphs.
 #[derive(Debug, Clone)]
 struct Drawn {
     op: &'static str,
     request: &'static str,
     groups: Vec<String>,
-    /// Nodes before it, by how far back.
+    /// Distances back to the nodes that it reads.
     reads: Vec<usize>,
     pin: Option<u32>,
 }
@@ -495,7 +495,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     )
 }
 
-/// The graph with all that was drawn, or with these constraints alone.
+/// Builds the graph with all drawn constraints, or with only these.
 fn built(
     drawn: &[Drawn],
     only: Option<&[&Constraint]>,
@@ -505,7 +505,7 @@ fn built(
         |test: &dyn Fn(&Constraint) -> bool| only.is_none_or(|only| only.iter().any(|it| test(it)));
     let mut builder = Builder::new();
     let mut options = PlacementOptions::default().with_soft_placement(soft);
-    // What is read instead where an edge is lifted: a node that reads nothing is another kind of
+    // Read instead of the producer of a removed edge: a node that reads nothing is another kind of
     // node, which is placed last.
     let anchor = builder.node("anchor", "Any", &[]);
     for (index, it) in drawn.iter().enumerate() {
@@ -592,7 +592,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_suggested_is_what_mends() {
+fn suggested_remedies_work() {
     let mut builder = Builder::new();
     builder.on("a", "Any", &[], "/device:GPU:0");
     builder.with("b", "CpuOnly", &[], "", "a");

@@ -1,5 +1,4 @@
-//! What plans are expected to take: durations, transfers, memory; and plans that are changed step
-//! by step.
+//! Estimates of plans: durations, transfers, memory; and plans that are changed step by step.
 
 use std::sync::Arc;
 
@@ -44,14 +43,14 @@ fn the_makespan_counts_costs_links_and_queues() {
         plan.set_devices(devices);
         plan.makespan_ns()
     };
-    // Two queues: b and c side by side, at 1 flop/ns.
+    // Two queues: b and c run concurrently, at 1 flop/ns.
     assert_eq!(makespan(&[CPU0; 4]), 100.0 + 300.0 + 100.0);
-    // Between CPUs a tensor takes 5 ns.
+    // Between CPUs a transfer takes 5 ns.
     assert_eq!(
         makespan(&[CPU0, CPU0, CPU1, CPU0]),
         100.0 + 5.0 + 300.0 + 5.0 + 100.0
     );
-    // c on a GPU: 10 ns + 100 bytes there and back, and a tenth of the time.
+    // c on a GPU: 10 ns + 100 bytes in each direction, and a tenth of the time.
     assert_eq!(
         makespan(&[CPU0, CPU0, GPU0, CPU0]),
         100.0 + (110.0 + 30.0 + 110.0) + 100.0
@@ -66,7 +65,7 @@ fn the_makespan_counts_costs_links_and_queues() {
 }
 
 #[test]
-fn the_start_order_decides_who_goes_first() {
+fn the_start_order_decides_which_node_starts_first() {
     let mut builder = Builder::new();
     builder.work("short", &[], 10.0, 0);
     let long = builder.work("long", &[], 100.0, 0);
@@ -91,7 +90,7 @@ fn a_device_does_not_wait_for_a_node_whose_inputs_are_on_their_way() {
     plan.set_devices(&[CPU0, CPU1, CPU1]);
     plan.set_queues(Some(vec![0; 3]));
     assert_eq!(plan.makespan_ns(), 100.0 + 5.0 + 10.0);
-    // Nor does the start order make it wait.
+    // The start order does not make it wait, either.
     plan.set_start_order(Some(vec![0, 2, 1]));
     assert_eq!(plan.makespan_ns(), 100.0 + 5.0 + 10.0);
     // Over a slower link, but from a faster device.
@@ -170,7 +169,8 @@ fn devices_that_name_one_chip_share_its_time_in_estimates_and_plans() {
         plan.makespan_ns()
     };
     assert_eq!(makespan_ns(&shared), 2.0 * makespan_ns(&apart));
-    // All four on one chip: heft expects no gain of spreading, else it halves the time.
+    // With all four on one chip, heft expects no gain from spreading; otherwise spreading halves
+    // the time.
     let heft_ns = |found: &Candidates| {
         let heft = ShippedPolicy::find("heft").unwrap();
         let limits = PolicyLimits::default();
@@ -186,7 +186,7 @@ fn devices_that_name_one_chip_share_its_time_in_estimates_and_plans() {
 }
 
 #[test]
-fn heft_and_the_evaluator_expect_the_same_of_a_shared_chip() {
+fn heft_and_the_evaluator_agree_on_a_shared_chip() {
     let graph = synthetic::graph(60, 5);
     let one_queue = |device_type: &str, index: u32| {
         let name = format!("{TASK}/device:{device_type}:{index}");
@@ -218,9 +218,9 @@ fn heft_and_the_evaluator_expect_the_same_of_a_shared_chip() {
     assert!(found_ns >= all_ns * (1.0 - 1e-9), "{found_ns} {all_ns}");
 }
 
-/// A constant that waits for something runs; control moves, without bytes.
+/// A constant that waits for a node runs; control is transferred, without bytes.
 #[test]
-fn what_does_not_run_is_not_moved() {
+fn preloaded_tensors_are_not_transferred() {
     let mut builder = Builder::new();
     let fed = builder.node("fed", "Placeholder", &[]);
     let constant = builder.node("constant", "Const", &[]);
@@ -240,7 +240,7 @@ fn what_does_not_run_is_not_moved() {
     let mut plan = Evaluator::new(&found);
     plan.set_devices(&devices);
     assert_eq!(plan.transfer_bytes(), 100);
-    // There and back, each 5 ns; nothing waits for what is given.
+    // There and back, 5 ns each; nothing waits for preloaded tensors.
     assert_eq!(plan.makespan_ns(), 10.0);
 
     let output = |name: &str| graph.output(graph.find_node(name).unwrap(), 0).unwrap();
@@ -280,13 +280,13 @@ fn transfers_are_counted_once_per_tensor_and_destination() {
     let mut plan = Evaluator::new(&found);
     plan.set_devices(placement.devices());
     assert_eq!(plan.transfer_bytes(), 300);
-    // One step after the other: CPU0 holds a's output; GPU0 its copy and c's state, then b's output
-    // or c's; CPU1 both copies and d's output.
+    // The steps run one after the other. CPU0 holds a's output; GPU0 its copy and c's state, then
+    // b's or c's output; CPU1 both copies and d's output.
     assert_eq!(plan.peak_bytes_per_device(), [100, 300, 240, 0]);
 }
 
 #[test]
-fn peaks_are_told_of_plans_that_lack_memory_alone() {
+fn peaks_are_reported_for_plans_that_lack_only_memory() {
     let mut builder = Builder::new();
     let a = builder.work("a", &[], 10.0, 600);
     let pinned = builder.work("b", &[a], 10.0, 600);
@@ -316,7 +316,7 @@ fn peaks_are_told_of_plans_that_lack_memory_alone() {
 }
 
 #[test]
-fn moves_are_estimated_as_a_fresh_plan_would_be() {
+fn moves_are_estimated_like_a_new_plan() {
     let graph = synthetic::graph(1500, 3);
     let set = Arc::new(synthetic::devices(6));
     let options = PlacementOptions::default();
@@ -348,7 +348,7 @@ fn moving_a_node_moves_its_group_and_keeps_the_rules() {
     assert_eq!(plan.violation().unwrap().rule(), "length");
     plan.set_devices(&[GPU0, GPU0, CPU0]);
     assert_eq!(plan.violation(), None);
-    // Each group once, whatever the list says; what does not exist is nobody's.
+    // Each group once, whatever the list; unknown nodes are ignored.
     assert_eq!(plan.move_nodes(&[b.0, a.0, b.0, 77], GPU1), 4 + 2);
     assert_eq!(plan.devices(), [GPU1, GPU1, CPU0]);
     assert!(plan.makespan_ns().is_finite());
@@ -365,7 +365,7 @@ fn moving_a_node_moves_its_group_and_keeps_the_rules() {
 }
 
 #[test]
-fn a_move_that_overfills_a_memory_is_refused() {
+fn a_move_that_exceeds_a_memory_is_rejected() {
     let mut builder = Builder::new();
     builder.work("a", &[], 0.0, 600);
     builder.work("b", &[], 0.0, 600);
@@ -393,8 +393,8 @@ fn the_last_legal_offer_is_the_answer() {
     assert_eq!(answer.devices, [CPU0; 4]);
 }
 
-/// A chain of three nodes, the second of which needs 2 MiB to work, on a CPU and a fast device of 1
-/// MiB.
+/// A chain of three nodes, the second of which needs a workspace of 2 MiB, on a CPU and a fast
+/// device of 1 MiB.
 fn needs_a_workspace() -> Candidates {
     let mut builder = Builder::new();
     let first = builder.work("first", &[], 1e6, 1000);
@@ -429,7 +429,7 @@ fn needs_a_workspace() -> Candidates {
 }
 
 #[test]
-fn every_policy_finds_room_for_a_workspace() {
+fn every_policy_finds_memory_for_a_workspace() {
     let found = needs_a_workspace();
     let limits = PolicyLimits::default();
     for name in ["heft", "round-robin"] {

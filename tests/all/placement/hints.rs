@@ -1,4 +1,4 @@
-//! Hints: where TensorFlow's placer does not take the most preferred device.
+//! Hints: cases in which TensorFlow's placer does not take the most preferred device.
 
 use placewright::candidates::PlacementHint;
 use placewright::candidates::PlacementOptions;
@@ -31,7 +31,7 @@ fn hints_mark_generators_and_metadata() {
     assert_eq!(found.nodes().follow[user.index()], u32::MAX);
 }
 
-/// A pair of nodes, what they ask for, and an `Identity` between them.
+/// A pair of nodes with requests, and an `Identity` between them.
 #[test]
 fn identities_between_equal_requests_follow_their_producers() {
     let follows = |change: &dyn Fn(&mut Builder, NodeId, NodeId), asked: [&str; 3], pin: bool| {
@@ -74,10 +74,10 @@ fn identities_between_equal_requests_follow_their_producers() {
     assert!(!follows(&waits, [""; 3], false), "control edges count");
 }
 
-/// The end of an identity that nobody reads is TensorFlow's sink, which asks for nothing. Several
-/// control edges between two nodes are one edge there.
+/// The successor of an unread identity is TensorFlow's sink, which requests nothing. Several
+/// control edges between two nodes count as one edge there.
 #[test]
-fn identities_at_the_end_of_a_graph_follow_what_asks_for_nothing() {
+fn identities_at_the_end_of_a_graph_follow_producers_without_a_request() {
     let mut builder = Builder::new();
     let source = builder.node("source", "Any", &[]);
     let free = builder.node("free", "Any", &[source]);
@@ -93,7 +93,7 @@ fn identities_at_the_end_of_a_graph_follow_what_asks_for_nothing() {
     assert_eq!(follow[other.index()], u32::MAX);
     assert_eq!(follow[waited_for.index()], free.0);
 
-    // Inside a scope every node asks for a device.
+    // Inside a scope every node requests a device.
     let scope = DeviceName::parse_full("/device:CPU:*").unwrap();
     let options = PlacementOptions::default().with_device_scope(scope);
     let found = candidates(&graph, &options).unwrap();

@@ -1,4 +1,5 @@
-//! Host-memory arguments: inputs and outputs, by the kernel of the device that a node is placed on.
+//! Host-memory arguments: inputs and outputs, by the kernel of the device on which a node is
+//! placed.
 
 use std::sync::Arc;
 
@@ -79,7 +80,7 @@ fn kernels() -> KernelRegistry {
     kernels
 }
 
-/// All nodes, placed so.
+/// Plans all nodes with this placement.
 fn plan(found: &Candidates, placed: &[u32]) -> Plan {
     let placement = check(found, propose(placed)).unwrap();
     let request = RunRequest {
@@ -89,7 +90,7 @@ fn plan(found: &Candidates, placed: &[u32]) -> Plan {
     placement.partition(&request).unwrap()
 }
 
-/// Where a value stands: `d` = in the device's memory, `h` = in the host's.
+/// Returns the memory of a value: `d` for the device's memory, `h` for the host's.
 fn letter(plan: &Plan, value: usize) -> char {
     match plan.values()[value].space {
         MemorySpace::Device => 'd',
@@ -97,8 +98,8 @@ fn letter(plan: &Plan, value: usize) -> char {
     }
 }
 
-/// Per node `op: inputs -> outputs`, each `d` (in the device's memory) or `h` (in the host's);
-/// transfers within a device.
+/// Returns `op: inputs -> outputs` per node, each as `d` (in the device's memory) or `h` (in the
+/// host's); and the number of transfers within a device.
 fn spaces(placed: [u32; 3], arguments: Option<Arc<dyn OpArguments>>) -> (Vec<String>, usize) {
     let mut builder = Builder::new();
     let value = builder.node("value", "Any", &[]);
@@ -133,8 +134,8 @@ fn spaces(placed: [u32; 3], arguments: Option<Arc<dyn OpArguments>>) -> (Vec<Str
 #[test]
 fn the_kernel_of_the_placed_device_decides_for_inputs_and_outputs() {
     for arguments in [Some(Arc::new(Names) as Arc<dyn OpArguments>), None] {
-        // The preferred candidates are CPUs, which have one memory; the nodes go to GPUs all the
-        // same.
+        // The preferred candidates are CPUs, which have one memory; the nodes are placed on GPUs
+        // nevertheless.
         let (steps, within) = spaces([GPU0; 3], arguments.clone());
         assert_eq!(
             steps,
@@ -149,8 +150,8 @@ fn the_kernel_of_the_placed_device_decides_for_inputs_and_outputs() {
     }
 }
 
-/// Whether each data input and each output of node `n` is in host memory (`h`) or the device's
-/// (`d`), on a GPU.
+/// Returns whether each data input and each output of node `n` is in host memory (`h`) or the
+/// device's (`d`), on a GPU.
 fn of_node(op: &str, attrs: &[(&str, AttrValue)], inputs: &[DType], outputs: &[DType]) -> String {
     let mut assembler = GraphAssembler::new("one node");
     let mut add = |name: &str, op: &str, inputs: &[Input], attrs: AttrSet, dtypes: &[DType]| {
@@ -200,12 +201,12 @@ fn of_node(op: &str, attrs: &[(&str, AttrValue)], inputs: &[DType], outputs: &[D
 }
 
 #[test]
-fn integers_stay_on_the_host_where_no_kernel_says_otherwise() {
+fn integers_stay_on_the_host_unless_a_kernel_decides_otherwise() {
     let (float, int) = (DType::F32, DType::I32);
     // A kernel without host-memory arguments has everything on the device.
     assert_eq!(of_node("Any", &[], &[float, int], &[int]), "dd->d");
-    // An op without a kernel, as it may be a function or exist elsewhere, and ops that call
-    // functions, whatever kernels say.
+    // An op without a kernel, because it may be a function or exist elsewhere; and ops that call
+    // functions, whatever their kernels.
     for op in ["Undefined", "While"] {
         assert_eq!(of_node(op, &[], &[float, int], &[int, float]), "dh->hd");
     }
@@ -222,7 +223,7 @@ fn strings_and_resources_stay_on_the_host() {
 }
 
 #[test]
-fn a_node_may_name_slots_of_its_own_and_those_out_of_range_do_not_matter() {
+fn a_node_may_list_its_slots_and_those_out_of_range_are_ignored() {
     let slots = |slots: &[i64]| {
         let slots = slots.iter().map(|&slot| AttrValue::Int(slot));
         AttrValue::List(slots.collect())
@@ -233,7 +234,7 @@ fn a_node_may_name_slots_of_its_own_and_those_out_of_range_do_not_matter() {
     ];
     let floats = [DType::F32; 2];
     assert_eq!(of_node("Any", &attrs, &floats, &floats), "dh->hd");
-    // What is no list of numbers names nothing.
+    // An attribute that is not a list of numbers lists nothing.
     let text = [("_input_hostmem", AttrValue::Bytes(b"1".as_slice().into()))];
     assert_eq!(of_node("Any", &text, &floats, &floats), "dd->dd");
 }

@@ -1,5 +1,5 @@
-//! Nodes that take lists: a variant does not say what its elements are, and some live on the host
-//! alone.
+//! Nodes that take lists: a variant does not reveal its element type, and some types exist on the
+//! host only.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ use super::soft;
 const EVERYWHERE: [u32; 4] = [GPU0, GPU1, CPU0, CPU1];
 const ON_CPUS: [u32; 2] = [CPU0, CPU1];
 
-/// Nodes `(name, op, elements, reads)`, of which each gives a variant, each on any device; the last
-/// one asks for `request`.
+/// Nodes `(name, op, elements, reads)`, each of which produces a variant and may run on any device.
+/// The last one requests `request`.
 fn graph(nodes: &[(&str, &str, Option<DType>, &[u32])], request: &str) -> Arc<Graph> {
     let mut assembler = GraphAssembler::new("lists");
     for (index, &(name, op, elements, reads)) in nodes.iter().enumerate() {
@@ -77,7 +77,7 @@ fn kernels() -> KernelRegistry {
     kernels
 }
 
-/// Candidates of the last node.
+/// Returns the candidates of the last node.
 fn last(nodes: &[(&str, &str, Option<DType>, &[u32])]) -> Vec<u32> {
     let graph = graph(nodes, "");
     let found = enumerate(&graph, &devices(), &kernels(), &PlacementOptions::default()).unwrap();
@@ -89,7 +89,7 @@ fn last(nodes: &[(&str, &str, Option<DType>, &[u32])]) -> Vec<u32> {
 }
 
 #[test]
-fn what_takes_a_list_of_host_elements_runs_on_cpus() {
+fn nodes_that_take_a_list_of_host_elements_run_on_cpus() {
     for (dtype, expected) in [
         (DType::String, &ON_CPUS[..]),
         (DType::Resource, &ON_CPUS),
@@ -101,7 +101,7 @@ fn what_takes_a_list_of_host_elements_runs_on_cpus() {
             last(&[list, ("n", "TensorListLength", None, &[0])]),
             expected
         );
-        // Also through what hands the list on, and past lists of lists.
+        // Also through nodes that forward the list, and past lists of lists.
         let between = [
             list,
             ("same", "Identity", None, &[0]),

@@ -1,5 +1,5 @@
-//! What identifies a placement: equal for equal inputs wherever they come from, and each input
-//! changes its own hash alone.
+//! The identity of a placement: equal inputs have equal identities, wherever they come from, and
+//! each input changes only its own hash.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ use proptest::prelude::*;
 use super::TASK;
 use crate::fakes::FakeDevice;
 
-/// A node of a graph that is yet to be put together.
+/// A node of a graph under construction.
 #[derive(Debug, Clone)]
 struct Node {
     name: String,
@@ -62,7 +62,7 @@ struct Node {
     work: Work,
 }
 
-/// All that candidates are made from.
+/// All inputs of candidates.
 #[derive(Debug, Clone)]
 struct Inputs {
     graph_name: &'static str,
@@ -214,7 +214,7 @@ impl Inputs {
     }
 
     fn candidates(&self) -> Candidates {
-        self.try_candidates().expect("it can be placed")
+        self.try_candidates().expect("it is placeable")
     }
 
     fn identity(&self) -> PlacementIdentity {
@@ -223,9 +223,9 @@ impl Inputs {
 }
 
 #[test]
-fn equal_inputs_have_one_identity_whatever_the_order_they_came_in() {
+fn equal_inputs_have_one_identity_whatever_their_order() {
     let expected = inputs().identity();
-    // New devices have new incarnations, new constants other addresses.
+    // New devices have new incarnations, and new constants have other addresses.
     assert_eq!(inputs().identity(), expected);
     let mut other = inputs();
     for node in &mut other.nodes {
@@ -239,7 +239,11 @@ fn equal_inputs_have_one_identity_whatever_the_order_they_came_in() {
     let by_name = |node: u32, device: usize| (NodeId(node), inputs().devices[device].name.clone());
     other.options.pins = vec![(NodeId(1), DeviceId(1)), (NodeId(1), DeviceId(1))];
     other.options.assigned_devices = vec![by_name(0, 2)];
-    assert_eq!(other.identity(), expected, "the same pins in other words");
+    assert_eq!(
+        other.identity(),
+        expected,
+        "the same pins, spelled differently"
+    );
     other.options.pins.clear();
     other.options.assigned_devices = vec![by_name(0, 2), by_name(1, 1)];
     assert_eq!(other.identity(), expected);
@@ -261,7 +265,7 @@ fn constants_count_by_type_and_shape_whether_shared_or_not() {
     assert_ne!(other.identity().graph, expected.graph);
 }
 
-/// What is said of `Any` beside its kernels.
+/// The host-memory arguments of `Any` besides its kernels.
 #[derive(Debug)]
 struct Arguments(&'static str);
 
@@ -283,7 +287,7 @@ impl OpArguments for Arguments {
     }
 }
 
-/// A change of one thing, and the hash that it must change.
+/// A change of one input, and the hash that it must change.
 type Change = (&'static str, &'static str, fn(&mut Inputs));
 
 const CHANGES: &[Change] = &[
@@ -395,15 +399,15 @@ const CHANGES: &[Change] = &[
     ("options", "default device", |i| {
         i.options.default_local_device = Some(DeviceId(1));
     }),
-    ("options", "cost model", |i| {
-        i.options.cost_model = CostModel {
-            compute_efficiency: 0.5,
-            ..CostModel::default()
-        };
+    ("options", "compute efficiency", |i| {
+        i.options.cost_model = CostModel::default().with_compute_efficiency(0.5);
+    }),
+    ("options", "memory efficiency", |i| {
+        i.options.cost_model = CostModel::default().with_memory_efficiency(0.5);
     }),
 ];
 
-/// Which hashes differ.
+/// Returns the hashes that differ.
 fn differing(a: &PlacementIdentity, b: &PlacementIdentity) -> Vec<&'static str> {
     let all = [
         ("graph", a.graph != b.graph),
@@ -417,7 +421,7 @@ fn differing(a: &PlacementIdentity, b: &PlacementIdentity) -> Vec<&'static str> 
 }
 
 #[test]
-fn every_change_of_one_thing_changes_its_hash_alone() {
+fn every_single_change_changes_only_its_hash() {
     let before = inputs().identity();
     for (hash, what, change) in CHANGES {
         let mut changed = inputs();
@@ -427,7 +431,7 @@ fn every_change_of_one_thing_changes_its_hash_alone() {
 }
 
 #[test]
-fn the_name_of_a_graph_is_not_the_graphs_but_what_the_policy_is_told() {
+fn the_name_of_a_graph_belongs_to_the_policys_inputs() {
     let (mut a, mut b) = (inputs(), inputs());
     (a.graph_name, b.graph_name) = ("a", "b");
     assert_eq!(a.identity(), b.identity());
@@ -445,7 +449,7 @@ fn request() -> PolicyRequest {
     PolicyRequest::new(ShippedPolicy::find("heft").unwrap()).with_strict(true)
 }
 
-/// The policy's part of the identity.
+/// Returns the policy's part of the identity.
 fn asked(inputs: &Inputs, request: &PolicyRequest, limits: &PolicyLimits) -> Digest {
     let engine = PolicyEngine::new(limits.clone()).unwrap();
     let (_, report) = place_with_ladder(&engine, &inputs.candidates(), request).unwrap();
@@ -475,8 +479,8 @@ fn policy_configuration_seed_and_limits_are_the_policys_part() {
     let n_seen = seen.len();
     seen.sort();
     seen.dedup();
-    assert_eq!(seen.len(), n_seen, "each is another one");
-    // With fuel, deadlines are off.
+    assert_eq!(seen.len(), n_seen, "all are different");
+    // With fuel, deadlines are disabled.
     let later = limits().with_place_deadline(std::time::Duration::from_secs(1));
     assert_eq!(digest(&request(), &later), expected);
     assert_eq!(digest(&request().with_strict(false), &limits()), expected);
@@ -511,7 +515,7 @@ fn one_identity_gives_the_same_bytes_in_every_engine_and_natively() {
 }
 
 #[test]
-fn candidates_that_an_app_states_are_its_options() {
+fn stated_candidates_count_as_options() {
     let (graph, devices) = (inputs().graph().unwrap(), inputs().devices());
     let stated = |change: &dyn Fn(CandidatesBuilder) -> CandidatesBuilder| {
         let builder = CandidatesBuilder::new(&graph, &devices);
@@ -551,7 +555,7 @@ fn candidates_that_an_app_states_are_its_options() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever was changed before, one more change changes its hash alone.
+    /// After any earlier change, one more change changes only its hash.
     #[test]
     fn changes_do_not_hide_each_other(first in 0..CHANGES.len(), second in 0..CHANGES.len()) {
         let change = |which: &[usize]| {
@@ -561,7 +565,7 @@ proptest! {
             }
             changed
         };
-        // Some pairs are no graph, or cannot be placed.
+        // Some pairs are not a valid graph, or cannot be placed.
         let both = change(&[first, second]).try_candidates();
         prop_assume!(first != second && both.is_some());
         let one = change(&[first]).identity();

@@ -1,5 +1,5 @@
-//! Re-placement: what stays when devices are lost, added or shrunk, what gives way, and what is
-//! refused.
+//! Re-placement: which nodes stay when devices are lost, added or shrunk, which move, and what is
+//! rejected.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,12 +57,12 @@ const FOUR: [(&str, u32, u64); 4] = [
     ("GPU", 1, 1000),
 ];
 
-/// Places on [`FOUR`] as said.
+/// Places nodes on [`FOUR`] as given.
 fn placed(graph: &Arc<Graph>, on: &[u32]) -> Placement {
     check(&candidates_on(graph, &devices(&FOUR)), propose(on)).unwrap()
 }
 
-/// Every shipped policy's answer to what is left open.
+/// Returns every shipped policy's answer for the open nodes.
 fn settled(kept: &Kept) -> Vec<(Placement, Replacement)> {
     let options = PlaceOptions::default();
     ShippedPolicy::all()
@@ -75,7 +75,7 @@ fn settled(kept: &Kept) -> Vec<(Placement, Replacement)> {
         .collect()
 }
 
-/// What moved: node, and why.
+/// Returns the moved nodes, and the reasons.
 fn moved(graph: &Graph, replacement: &Replacement) -> Vec<(String, MoveReason)> {
     let moved = replacement.moved.iter();
     moved
@@ -83,7 +83,7 @@ fn moved(graph: &Graph, replacement: &Replacement) -> Vec<(String, MoveReason)> 
         .collect()
 }
 
-/// `n0`, `n1` .. with these resident bytes, without edges.
+/// Returns `n0`, `n1` .. with these resident bytes, without edges.
 fn graph_of(resident_bytes: &[u64]) -> Arc<Graph> {
     let mut builder = Builder::without_sizes();
     for (index, &bytes) in resident_bytes.iter().enumerate() {
@@ -130,14 +130,15 @@ fn nothing_moves_when_a_device_is_added() {
         assert_eq!(placement.devices(), [1, 2, 4, 2]);
         assert_eq!(replacement.n_kept, 4);
         assert!(replacement.moved.is_empty());
-        // What the next one starts from are all candidates, not those that were left.
+        // The next re-placement starts from all candidates, not from the remaining ones.
         assert_eq!(placement.candidates().of_node(NodeId(0)).len(), 5);
     }
 }
 
 #[test]
-fn on_a_shrunk_device_the_smallest_group_that_suffices_gives_way() {
-    // All on CPU:0, of 1000 bytes before. What must go, by what is left.
+fn on_a_shrunk_device_the_smallest_sufficient_group_moves() {
+    // All nodes are on CPU:0, which had 1000 bytes. Which ones must move, by the remaining
+    // capacity.
     let sizes = [100, 300, 300, 50, 0, 200];
     let rows: [(u64, &[&str]); 6] = [
         (950, &[]),
@@ -145,7 +146,7 @@ fn on_a_shrunk_device_the_smallest_group_that_suffices_gives_way() {
         (890, &["n0"]),
         // The first of two equal ones.
         (700, &["n1"]),
-        // No single one suffices: the largest, then the smallest that suffices.
+        // No single group suffices: the largest, then the smallest that suffices.
         (600, &["n1", "n3"]),
         (0, &["n0", "n1", "n2", "n3", "n5"]),
     ];
@@ -195,7 +196,7 @@ fn a_group_that_fits_nowhere_else_stays_and_another_goes() {
 }
 
 #[test]
-fn groups_give_way_whole_and_workspaces_count() {
+fn groups_move_as_a_whole_and_workspaces_count() {
     let mut builder = Builder::without_sizes();
     let work = |resident_bytes, workspace_bytes| Work {
         flops: 1e3,
@@ -211,7 +212,7 @@ fn groups_give_way_whole_and_workspaces_count() {
     let before = placed(&graph, &[0; 4]);
     let rows: [(u64, &[&str]); 4] = [
         (860, &[]),
-        // One byte too much, of 860: the workspace of `d` is let go before anything large.
+        // One byte too many, of 860: the workspace of `d` moves before anything large.
         (859, &["d"]),
         (350, &["d"]),
         (349, &["b", "d"]),
@@ -228,14 +229,14 @@ fn groups_give_way_whole_and_workspaces_count() {
 }
 
 #[test]
-fn state_and_pins_stay_and_say_so_where_they_do_not_fit() {
+fn state_and_pins_stay_and_are_reported_if_they_do_not_fit() {
     let mut builder = Builder::without_sizes();
     let work = |resident_bytes| Work {
         flops: 1e3,
         resident_bytes,
         ..Work::default()
     };
-    // `Var` keeps state, and its reader shares its device.
+    // `Var` has state, and its reader shares its device.
     let v = builder.full("v", "Var", &[], "", &[], work(300));
     builder.full("reader", "Any", &[v], "", &[], work(0));
     builder.full("large", "Any", &[], "", &[], work(400));
@@ -273,7 +274,7 @@ fn state_and_pins_stay_and_say_so_where_they_do_not_fit() {
             capacity_bytes: 499,
         }
     );
-    // On a lost device, state is lost, and said to be.
+    // On a lost device, state is lost, and reported as lost.
     let options = PlacementOptions::default();
     let others = enumerate(&graph, &devices(&FOUR[1..]), &kernels(), &options).unwrap();
     for (_, replacement) in settled(&Kept::of_placement(&others, &before).unwrap()) {
@@ -287,7 +288,7 @@ fn state_and_pins_stay_and_say_so_where_they_do_not_fit() {
 }
 
 #[test]
-fn a_node_that_fits_nowhere_is_named_with_what_is_left() {
+fn a_node_that_fits_nowhere_is_named_with_the_free_memory() {
     let graph = graph_of(&[600, 700, 700]);
     let before = placed(&graph, &[0, 1, 2]);
     let now = candidates_on(&graph, &devices(&[FOUR[1], FOUR[2]]));
@@ -297,7 +298,7 @@ fn a_node_that_fits_nowhere_is_named_with_what_is_left() {
     };
     assert_eq!((node.as_str(), *reason), ("n0", MoveReason::DeviceLost));
     assert!(error.to_string().contains("CPU:1 (300 B free)"), "{error}");
-    // A group that needs more than its memory, and may run nowhere else.
+    // A group that needs more than its memory, and may not run elsewhere.
     let mut builder = Builder::new();
     builder.full(
         "only",
@@ -321,7 +322,7 @@ fn a_node_that_fits_nowhere_is_named_with_what_is_left() {
 }
 
 #[test]
-fn what_may_not_stay_where_it_was_goes_and_says_why() {
+fn nodes_that_may_not_stay_move_with_a_reason() {
     let node = |op, device| {
         let mut builder = Builder::new();
         builder.on("n", op, &[], device);
@@ -361,7 +362,7 @@ fn a_saved_placement_of_a_smaller_graph_is_kept_and_new_nodes_are_counted() {
 }
 
 #[test]
-fn candidates_that_an_app_stated_are_kept_likewise() {
+fn placements_of_stated_candidates_are_kept_likewise() {
     let graph = graph_of(&[10, 10, 10]);
     let before = placed(&graph, &[0, 3, 3]);
     let builder = CandidatesBuilder::new(&graph, &devices(&FOUR[..3])).with_cost_ns(
@@ -380,7 +381,7 @@ fn candidates_that_an_app_stated_are_kept_likewise() {
 /// A node of a random graph: op, request, group, resident bytes, producer.
 type Draw = (usize, usize, usize, u64, usize);
 
-/// Nodes of which some ask for devices that stay, share groups of one kind of request, and hold
+/// Nodes some of which request devices that stay, share groups of one kind of request, and need
 /// memory.
 fn random_graph(draws: &[Draw]) -> Arc<Graph> {
     let mut builder = Builder::new();
@@ -410,10 +411,10 @@ fn random_graph(draws: &[Draw]) -> Arc<Graph> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever happens to the devices: all is legal, nothing moves without a reason, and the
-    /// reasons are true.
+    /// Whatever happens to the devices, the result is legal, nothing moves without a reason, and
+    /// the reasons are true.
     #[test]
-    fn what_need_not_move_stays(
+    fn nodes_move_only_for_a_reason(
         draws in prop::collection::vec((0..4usize, 0..3usize, 0..3usize, 0..200u64, 0..12usize), 1..14),
         policy in 0..3usize,
         capacities in prop::collection::vec(0..1200u64, 3),
@@ -432,8 +433,8 @@ proptest! {
         let Ok(first) = enumerate(&graph, &devices(&all), &kernels(), &PlacementOptions::default()) else {
             return Ok(());
         };
-        let before = ask(&first).expect("there is room for all on any device");
-        // CPU:0, which some ask for, stays; the others follow in another order.
+        let before = ask(&first).expect("every device has memory for all nodes");
+        // CPU:0, which some nodes request, stays; the others follow in another order.
         let mut now: Vec<(&str, u32, u64)> = all[..4 - n_lost].to_vec();
         if is_shrunk {
             for (device, &bytes) in now.iter_mut().skip(1).zip(&capacities) {
@@ -446,18 +447,18 @@ proptest! {
         let kept = match Kept::of_placement(&candidates, &before) {
             Ok(kept) => kept,
             Err(KeepError::CannotMove { .. } | KeepError::NoSpace { .. }) => {
-                prop_assert!(is_shrunk, "there is room for all");
+                prop_assert!(is_shrunk, "there is memory for all nodes");
                 return Ok(());
             }
             Err(error) => return Err(TestCaseError::fail(error.to_string())),
         };
-        // `priority` knows nothing of memory: what it may not do is for the ladder to handle.
+        // `priority` ignores memory: the ladder handles its illegal plans.
         let Some(placement) = ask(kept.candidates()) else {
             prop_assert!(is_shrunk);
             return Ok(());
         };
         let (placement, replacement) = kept.settle(placement).unwrap();
-        // Devices alone may need more memory: the order is part of the plan.
+        // An assignment alone may need more memory: the order is part of the plan.
         let whole = Proposal {
             start_order: placement.start_order().map(<[i32]>::to_vec),
             queues: placement.queues().map(<[u32]>::to_vec),
@@ -483,7 +484,8 @@ proptest! {
                     let is_member = |other: &NodeId| candidates.nodes().group[other.index()] == group;
                     let members: Vec<NodeId> = graph.nodes().filter(is_member).collect();
                     prop_assert!(!members.iter().any(is_stateful));
-                    // The whole group went, and none of it could have stayed for want of a reason.
+                    // The whole group moved, and no member could have stayed without a reason to
+                    // move.
                     for other in members {
                         prop_assert_eq!(reasons.get(&other), Some(&MoveReason::Memory));
                     }

@@ -1,8 +1,9 @@
-//! Errors about memories that are too small: what they hold, how they read, and that each remedy
+//! Errors about memories that are too small: their contents, their text, and that each remedy
 //! helps.
 
 use std::sync::Arc;
 
+use placewright::builder::GraphBuilder;
 use placewright::candidates::Candidates;
 use placewright::candidates::CandidatesBuilder;
 use placewright::candidates::PlacementOptions;
@@ -60,7 +61,7 @@ fn shortage(candidates: &Candidates, devices: &[u32]) -> MemoryShortage {
     }
 }
 
-/// Three nodes of 600, 300 and 200 bytes of state, each of which makes 100 bytes.
+/// Three nodes with 600, 300 and 200 bytes of state, each of which produces 100 bytes.
 fn three_states() -> Arc<Graph> {
     let mut builder = Builder::new();
     let a = builder.work("a", &[], 0.0, 600);
@@ -70,7 +71,7 @@ fn three_states() -> Arc<Graph> {
 }
 
 #[test]
-fn a_shortage_says_where_how_much_what_and_what_helps() {
+fn a_shortage_reports_memory_amount_holders_and_remedies() {
     let found = candidates(&three_states(), &devices(), 1);
     let violation = check(&found, propose(&[CPU0; 3])).unwrap_err();
     let found = shortage(&found, &[CPU0; 3]);
@@ -104,7 +105,7 @@ fn a_shortage_says_where_how_much_what_and_what_helps() {
 }
 
 #[test]
-fn a_policy_reads_the_same_text_from_its_offer() {
+fn a_policys_offer_returns_the_same_message() {
     let found = candidates(&three_states(), &devices(), 1);
     let checked = check(&found, propose(&[CPU0; 3])).unwrap_err();
     let mut plan = Evaluator::new(&found);
@@ -113,7 +114,7 @@ fn a_policy_reads_the_same_text_from_its_offer() {
 }
 
 #[test]
-fn workspaces_and_tensors_of_all_runs_are_holders() {
+fn workspaces_and_tensors_of_all_runs_are_listed() {
     let mut builder = Builder::new();
     let first = builder.node("first", "Any", &[]);
     let work = Work {
@@ -138,15 +139,16 @@ fn workspaces_and_tensors_of_all_runs_are_holders() {
 #[test]
 fn every_remedy_helps() {
     let graph = three_states();
-    // One run needs 1,300 bytes, and each further one 200.
-    let found = candidates(&graph, &cpus(&[1600, 200]), 3);
+    // One run needs 1,300 bytes, and each further one 200. `c` with its inputs and outputs fits
+    // into the other memory; `a` and `b` do not.
+    let found = candidates(&graph, &cpus(&[1600, 850]), 3);
     let found = shortage(&found, &[0; 3]);
     assert_eq!(
         found.remedies,
         [
             MemoryRemedy::Move {
-                node: "b".to_owned(),
-                devices: vec![(format!("{TASK}/device:CPU:1"), 200)],
+                node: "c".to_owned(),
+                devices: vec![(format!("{TASK}/device:CPU:1"), 850)],
             },
             MemoryRemedy::FewerRuns { n_runs: 2 },
             MemoryRemedy::RaiseCapacity {
@@ -155,23 +157,33 @@ fn every_remedy_helps() {
             },
         ]
     );
-    let fits = |capacities: &[u64], n_runs: usize| {
+    let fits = |capacities: &[u64], n_runs: usize, devices: [u32; 3]| {
         let found = candidates(&graph, &cpus(capacities), n_runs);
-        check(&found, propose(&[0; 3])).is_ok()
+        check(&found, propose(&devices)).is_ok()
     };
-    assert!(fits(&[1600, 200], 2) && !fits(&[1600, 200], 3));
-    assert!(fits(&[1700, 200], 3) && !fits(&[1699, 200], 3));
+    assert!(fits(&[1600, 850], 3, [0, 0, 1]));
+    assert!(fits(&[1600, 850], 2, [0; 3]) && !fits(&[1600, 850], 3, [0; 3]));
+    assert!(fits(&[1700, 850], 3, [0; 3]) && !fits(&[1699, 850], 3, [0; 3]));
 
-    // No other memory has space: a further device does.
+    // The other memory has no space for any node.
+    let found = candidates(&graph, &cpus(&[1600, 200]), 3);
+    let found = shortage(&found, &[0; 3]);
+    let has_move = |remedy: &MemoryRemedy| matches!(remedy, MemoryRemedy::Move { .. });
+    assert!(!found.remedies.iter().any(has_move), "{found}");
+
+    // There is no other memory: a further device would have space.
     let found = candidates(&graph, &cpus(&[800]), 1);
     let found = shortage(&found, &[0; 3]);
     let more = MemoryRemedy::MoreDevices {
         device_type: "CPU".to_owned(),
         n_devices: 2,
+        capacity_bytes: 800,
     };
     assert_eq!(found.remedies.last(), Some(&more), "{found}");
     assert!(
-        found.to_string().ends_with("`--device-count CPU=2`)"),
+        found
+            .to_string()
+            .ends_with("`--device-count CPU=2 --memory CPU=800`)"),
         "{found}"
     );
     let limits = PolicyLimits::default();
@@ -187,7 +199,7 @@ fn every_remedy_helps() {
 #[test]
 fn remedies_that_cannot_help_are_not_given() {
     let graph = three_states();
-    // `a` alone is too large for any such device, and one run needs more than there is.
+    // `a` alone is too large for any such device, and one run needs more than the memory.
     let found = candidates(&graph, &cpus(&[500]), 2);
     let kinds = |found: &MemoryShortage| -> Vec<&str> {
         let kinds = found.remedies.iter().map(|remedy| match remedy {
@@ -200,14 +212,25 @@ fn remedies_that_cannot_help_are_not_given() {
         kinds.collect()
     };
     assert_eq!(kinds(&shortage(&found, &[0; 3])), ["raise"]);
-    // Nodes that are pinned do not move.
+    // Pinned nodes do not move.
     let pinned = graph.nodes().fold(
         CandidatesBuilder::new(&graph, &devices()),
         |builder, node| builder.with_pin(node, DeviceId(GPU0)),
     );
     let found = shortage(&pinned.build().unwrap(), &[GPU0; 3]);
     assert_eq!(kinds(&found), ["raise"]);
-    // Of a memory that two devices share, both capacities count.
+    // Constants are stored where they are read, so moving them frees nothing.
+    let b = GraphBuilder::new("constant");
+    let constant = b.constant([300], &[1f32; 300]).unwrap();
+    b.relu(constant).unwrap();
+    let constants = Arc::new(b.finish());
+    let reader = constants.find_node("Relu").unwrap();
+    let found = CandidatesBuilder::new(&constants, &devices())
+        .with_pin(reader, DeviceId(CPU0))
+        .build()
+        .unwrap();
+    assert_eq!(kinds(&shortage(&found, &[CPU0; 2])), ["raise"]);
+    // If two devices share a memory, both capacities count.
     let shared = CandidatesBuilder::new(&graph, &devices())
         .with_shared_memory(&[DeviceId(CPU0), DeviceId(CPU1)]);
     let found = shortage(&shared.build().unwrap(), &[CPU0, CPU1, CPU0]);
@@ -234,10 +257,10 @@ fn a_node_that_can_move_is_named_if_the_last_one_cannot() {
 }
 
 #[test]
-fn a_cause_of_several_rungs_is_said_once() {
+fn a_cause_of_several_rungs_is_reported_once() {
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
     let graph = three_states();
-    // Nothing fits: `priority` lacks memory of one device, and so do its native build and `heft`.
+    // Nothing fits: `priority` lacks memory on one device, and so do its native build and `heft`.
     let found = candidates(&graph, &cpus(&[500]), 1);
     let request = PolicyRequest::new(ShippedPolicy::find("priority").unwrap());
     let error = place_with_ladder(&engine, &found, &request).unwrap_err();
@@ -258,7 +281,7 @@ fn a_cause_of_several_rungs_is_said_once() {
     assert_eq!(text.matches("lacks").count(), 1, "{text}");
     assert_eq!(text.matches("--memory").count(), 1, "{text}");
 
-    // With two devices the policies fill different ones: the second shortage is short.
+    // With two devices the policies fill different ones: the second shortage is reported briefly.
     let found = candidates(&graph, &cpus(&[500; 2]), 1);
     let text = place_with_ladder(&engine, &found, &request)
         .unwrap_err()

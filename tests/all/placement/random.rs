@@ -1,6 +1,6 @@
-//! Random graphs with random requests, groups, kernels, reference edges and pins, held to the rules
-//! by an oracle that is written from them and from nothing else: see `oracle.rs`. `PROPTEST_CASES`
-//! says how many; 2,000 otherwise.
+//! Random graphs with random requests, groups, kernels, reference edges and pins, checked by an
+//! oracle that implements the rules independently: see `oracle.rs`. `PROPTEST_CASES` sets the
+//! number of graphs, 2,000 by default.
 
 mod case;
 mod oracle;
@@ -28,13 +28,13 @@ use proptest::test_runner::TestRunner;
 use case::Case;
 use oracle::Rules;
 
-/// What every policy is held to, and every refusal.
+/// Checks every policy, and every rejection.
 #[test]
-fn placements_of_random_graphs_keep_every_rule_or_none_is_possible() {
+fn placements_of_random_graphs_obey_every_rule_or_none_is_possible() {
     let policies = RefCell::new(policies());
     let (n_placed, n_refused) = (Cell::new(0), Cell::new(0));
     let mut config = ProptestConfig {
-        // Without the macro of proptest, it does not know where to.
+        // Without proptest's macro, the path of the file is unknown.
         failure_persistence: None,
         ..ProptestConfig::default()
     };
@@ -61,7 +61,7 @@ fn placements_of_random_graphs_keep_every_rule_or_none_is_possible() {
     if let Err(failure) = outcome {
         panic!("{failure}");
     }
-    // Shares of a test that sees both sides.
+    // Minimum shares, so that the test covers both outcomes.
     let (n_placed, n_refused) = (n_placed.get(), n_refused.get());
     let fewest = (n_placed + n_refused) / 10;
     assert!(
@@ -70,7 +70,7 @@ fn placements_of_random_graphs_keep_every_rule_or_none_is_possible() {
     );
 }
 
-/// Where requests can be met, the sets are exactly what the rules allow, in the order of
+/// If requests can be met, the candidate sets are exactly what the rules allow, in order of
 /// preference.
 fn check_candidates(case: &Case, candidates: &Candidates) -> Result<(), TestCaseError> {
     let rules = match Rules::of(case) {
@@ -117,7 +117,7 @@ fn check_policy(
     Ok(())
 }
 
-/// The cut of a run that fetches all that nobody reads, hence runs everything.
+/// Plans a run that fetches all unread outputs, and hence executes every node.
 fn whole_run(placement: &Placement) -> Plan {
     let graph = placement.graph();
     let is_last = |node: &NodeId| graph.successors().row(node.index()).is_empty();
@@ -132,8 +132,8 @@ fn whole_run(placement: &Placement) -> Plan {
     placement.partition(&request).expect("nothing is fed")
 }
 
-/// A refusal is right where no device is left for some group: softly placed graphs are refused only
-/// if hard ones are.
+/// A rejection is correct if some group has no device left: graphs with soft placement are rejected
+/// only if they are with hard placement.
 fn check_refusal(case: &Case, error: &CandidatesError) -> Result<(), TestCaseError> {
     match Rules::of(case) {
         Err(_) => Ok(()),
@@ -145,7 +145,7 @@ fn fail(case: &Case, what: &str) -> TestCaseError {
     TestCaseError::fail(format!("{what}\n{case}"))
 }
 
-/// Each as it ships, in the sandbox.
+/// Returns the shipped policies, in the sandbox.
 fn policies() -> Vec<LoadedPolicy> {
     let cache = CacheFolder::open(concat!(env!("CARGO_TARGET_TMPDIR"), "/policies")).ok();
     let engine = PolicyEngine::with_cache(PolicyLimits::default(), cache).unwrap();

@@ -1,4 +1,4 @@
-//! Saved placements: written, read back, refused.
+//! Saved placements: written, read back, rejected.
 
 use placewright::candidates::PlacementOptions;
 use placewright::placement::SavedPlacement;
@@ -17,7 +17,7 @@ use super::propose;
 use super::soft;
 
 #[test]
-fn a_saved_placement_comes_back_and_names_what_does_not_fit() {
+fn a_saved_placement_loads_and_mismatches_are_named() {
     let found = candidates(&diamond(), &PlacementOptions::default()).unwrap();
     let placement = check(&found, propose(&[CPU0, GPU0, GPU1, CPU1])).unwrap();
     let saved = SavedPlacement::new(&placement, "heft", 7, []);
@@ -65,7 +65,7 @@ fn a_saved_placement_comes_back_and_names_what_does_not_fit() {
 }
 
 #[test]
-fn a_saved_placement_is_held_to_the_rules() {
+fn a_saved_placement_is_checked_against_the_rules() {
     let graph = |op| {
         let mut builder = Builder::new();
         builder.node("n", op, &[]);
@@ -85,7 +85,7 @@ fn a_saved_placement_is_held_to_the_rules() {
 }
 
 #[test]
-fn a_saved_placement_says_what_it_was_made_for() {
+fn a_saved_placement_records_its_inputs() {
     let hard = candidates(&diamond(), &PlacementOptions::default()).unwrap();
     let placement = check(&hard, propose(&[CPU0, CPU0, CPU0, CPU0])).unwrap();
     let saved = SavedPlacement::new(&placement, "mine", 0, []);
@@ -100,7 +100,7 @@ fn a_saved_placement_says_what_it_was_made_for() {
         (difference.graph, difference.devices, difference.options),
         (false, false, true)
     );
-    // It fits all the same.
+    // It is valid nevertheless.
     assert!(saved.resolve(&softly).is_ok());
 
     let text = saved.to_json().replace("\"version\": 2", "\"version\": 1");

@@ -1,4 +1,4 @@
-//! Candidates that an app states: its costs, links, executions and memories.
+//! Candidates that an app states: costs, links, executions and memories.
 
 use std::panic;
 use std::panic::AssertUnwindSafe;
@@ -53,7 +53,7 @@ fn shared_memory_is_one_capacity() {
 }
 
 #[test]
-fn stated_costs_are_held_to_be_durations() {
+fn stated_costs_must_be_durations() {
     let mut builder = Builder::new();
     let node = builder.node("n", "Any", &[]);
     let graph = builder.finish();
@@ -80,7 +80,7 @@ fn stated_costs_are_held_to_be_durations() {
 }
 
 #[test]
-fn stated_executions_multiply_costs_and_are_numbers() {
+fn stated_executions_multiply_costs_and_must_be_numbers() {
     let mut builder = Builder::new();
     let node = builder.work("n", &[], 100.0, 0);
     let graph = builder.finish();
@@ -103,7 +103,7 @@ fn stated_executions_multiply_costs_and_are_numbers() {
 }
 
 #[test]
-fn stated_links_replace_those_of_the_devices_and_are_durations() {
+fn stated_links_replace_those_of_the_devices_and_must_be_durations() {
     let mut builder = Builder::new();
     let a = builder.work("a", &[], 100.0, 0);
     builder.full("b", "Any", &[a], "", &[], Work::default());
@@ -135,7 +135,7 @@ fn stated_links_replace_those_of_the_devices_and_are_durations() {
 }
 
 #[test]
-fn nothing_moves_for_nothing_over_a_link_without_rate() {
+fn zero_bytes_over_a_link_without_rate_are_free() {
     let mut assembler = GraphAssembler::new("empty tensor");
     let output = Output {
         dtype: DType::F32,
@@ -171,7 +171,7 @@ fn nothing_moves_for_nothing_over_a_link_without_rate() {
 }
 
 #[test]
-fn a_colocation_with_no_node_is_a_bug_of_the_caller() {
+fn a_colocation_with_an_unknown_node_panics() {
     let graph = Builder::new().finish();
     let state = || {
         let _ = CandidatesBuilder::new(&graph, &devices()).with_colocation(NodeId(0), NodeId(0));
@@ -182,7 +182,7 @@ fn a_colocation_with_no_node_is_a_bug_of_the_caller() {
 }
 
 #[test]
-fn devices_whose_links_are_no_durations_are_refused() {
+fn devices_with_invalid_links_are_rejected() {
     let device = |index: u32, latency_ns: f64| {
         let profile = DeviceProfile {
             host_link: LinkProfile {

@@ -1,4 +1,4 @@
-//! Sessions whose GraphDef grows.
+//! Sessions whose GraphDef is extended.
 
 use placewright::device::StatusCode;
 use placewright::import::ImportOptions;
@@ -30,15 +30,15 @@ fn node(name: &str, op: &str, input: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_graph_def_grows_by_another_one() {
-    // y = a + b, and then z = -y: one message behind the other.
+fn a_graph_def_is_extended_by_another_one() {
+    // y = a + b, and then z = -y: two concatenated messages.
     let mut session = Session::builder().with_graph_def(TINY_ADD).build().unwrap();
     session.extend_graph_def(&node("z", "Neg", "y")).unwrap();
     let a = Tensor::from_values([3], &[1f32, 2.0, 3.0]).unwrap();
     let b = Tensor::from_values([3], &[10f32, 20.0, 30.0]).unwrap();
     let fetched = session.run(&[("a", a), ("b", b)], &["z"]).unwrap();
     assert_eq!(fetched[0].as_slice::<f32>().unwrap(), [-11.0, -22.0, -33.0]);
-    // A second extension stands on the first; a name that is there is refused.
+    // A second extension builds on the first; an existing name is rejected.
     session.extend_graph_def(&node("w", "Neg", "z")).unwrap();
     let error = session
         .extend_graph_def(&node("z", "Neg", "y"))
@@ -51,7 +51,7 @@ fn a_graph_def_grows_by_another_one() {
 }
 
 #[test]
-fn a_graph_def_is_not_grown_once_a_graph_has_taken_its_place() {
+fn a_graph_def_cannot_be_extended_once_a_graph_has_replaced_it() {
     let mut session = Session::builder().with_graph_def(TINY_ADD).build().unwrap();
     let larger = import_graph(
         [TINY_ADD, &node("z", "Neg", "y")].concat(),
@@ -72,7 +72,7 @@ fn a_graph_def_is_not_grown_once_a_graph_has_taken_its_place() {
 }
 
 #[test]
-fn a_graph_def_of_another_time_is_refused_as_an_extension() {
+fn a_graph_def_of_another_version_is_rejected_as_an_extension() {
     // `versions { producer }`, as field 4 of a GraphDef.
     let versions = |producer: u8| [0x22, 2, 0x08, producer];
     let of = |producer| [TINY_ADD, &versions(producer)].concat();

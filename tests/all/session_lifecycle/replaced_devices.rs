@@ -1,4 +1,4 @@
-//! Sessions whose devices change under them.
+//! Sessions whose devices are replaced.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use super::graph;
 use super::read;
 use super::run;
 
-/// These of the devices, in this order.
+/// Returns these of the devices, in this order.
 fn only(devices: &DeviceSet, indices: &[u32]) -> Arc<DeviceSet> {
     let some = indices.iter().map(|&index| {
         let device = devices.get(DeviceId(index)).expect("it is one of the set");
@@ -44,7 +44,7 @@ fn name_of(session: &Session, node: &str) -> String {
     device.attributes().name.clone()
 }
 
-/// The counter on this device, and other nodes beside it.
+/// The counter on this device, and other nodes.
 fn lines(device: &'static str) -> Vec<Line<'static>> {
     let mut lines = COUNTER.to_vec();
     lines[1].3 = device;
@@ -93,7 +93,7 @@ fn variables_keep_values_and_devices_when_another_device_is_lost_or_added() {
         run(&session, "add", 2.0);
         let fetched = session.run(&[], &["m"]).unwrap();
         assert_eq!(fetched[0].as_slice::<f32>().unwrap(), [5.0, 5.0]);
-        // It is back.
+        // The device is back.
         let places = |session: &Session| {
             let names = session.graph().nodes();
             let names = names.map(|node| session.graph().node_name(node).to_owned());
@@ -110,7 +110,7 @@ fn variables_keep_values_and_devices_when_another_device_is_lost_or_added() {
 }
 
 #[test]
-fn state_of_a_lost_device_is_lost_and_said_to_be() {
+fn state_of_a_lost_device_is_lost_and_reported() {
     let all = devices(2);
     let mut session = counter_on(&all).build().unwrap();
     run(&session, "init", 1.0);
@@ -124,7 +124,7 @@ fn state_of_a_lost_device_is_lost_and_said_to_be() {
 }
 
 #[test]
-fn a_node_that_asks_for_the_lost_device_is_an_error_and_the_session_stays() {
+fn a_request_for_the_lost_device_is_an_error_and_the_session_stays() {
     let all = devices(2);
     let policy = ShippedPolicy::find("priority").unwrap();
     let mut session = under(policy, &lines("/device:CPU:1"), &all)
@@ -156,7 +156,7 @@ fn pins_follow_their_devices_and_a_pin_to_a_lost_one_is_an_error() {
     let mut session = pinned(2);
     session.replace_devices(only(&all, &[2, 0])).unwrap();
     assert_eq!(name_of(&session, "n"), format!("{PREFIX}/device:CPU:2"));
-    // The pin holds for what comes after, too.
+    // The pin also applies later.
     session.replace_devices(only(&all, &[0, 1, 2])).unwrap();
     assert_eq!(name_of(&session, "n"), format!("{PREFIX}/device:CPU:2"));
     let error = session
@@ -176,7 +176,7 @@ fn pins_follow_their_devices_and_a_pin_to_a_lost_one_is_an_error() {
 }
 
 #[test]
-fn a_placed_graph_goes_on_whatever_placed_it_and_can_be_extended() {
+fn a_placed_graph_continues_whatever_placed_it_and_can_be_extended() {
     let all = devices(2);
     let proposal = Proposal {
         devices: vec![1; COUNTER.len()],
@@ -196,7 +196,7 @@ fn a_placed_graph_goes_on_whatever_placed_it_and_can_be_extended() {
 }
 
 #[test]
-fn closed_sessions_and_those_of_an_apps_candidates_are_refused() {
+fn closed_sessions_and_those_with_stated_candidates_are_rejected() {
     let all = devices(2);
     let mut session = counter_on(&all).build().unwrap();
     session.close();
@@ -210,7 +210,7 @@ fn closed_sessions_and_those_of_an_apps_candidates_are_refused() {
 }
 
 #[test]
-fn events_of_devices_that_had_other_numbers_leave_the_trace() {
+fn events_of_renumbered_devices_are_dropped_from_the_trace() {
     let all = devices(2);
     let mut session = counter_on(&all)
         .with_recorder(Recorder::on())

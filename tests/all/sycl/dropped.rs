@@ -1,4 +1,4 @@
-//! Devices that go while others work with them.
+//! Devices that are dropped while others work with them.
 
 use std::mem;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::floats;
 use super::options;
 use crate::needs;
 
-/// How long a test waits for what takes no time, before it fails.
+/// How long a test waits, before it fails, for something that takes no time.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 #[test]
@@ -34,7 +34,7 @@ fn a_device_may_be_dropped_within_a_command_of_one_that_it_waits_for() {
     let tensor = other.copy_from_host(&floats(64)).unwrap();
     let (give, take) = mpsc::channel();
     call_within_a_command(&other, move || drop(take.recv())).unwrap();
-    // Waits until the other device has executed that very command.
+    // Waits until the other device has executed that command.
     let copied = own.copy_from_device(&tensor, &other);
     let copied = copied.expect("they are of one platform").unwrap();
     assert_eq!((Arc::strong_count(&first), Arc::strong_count(&own)), (1, 2));
@@ -42,7 +42,7 @@ fn a_device_may_be_dropped_within_a_command_of_one_that_it_waits_for() {
     let (say, hear) = mpsc::channel();
     call_within_a_command(&other, move || say.send(()).unwrap()).unwrap();
     if hear.recv_timeout(WATCHDOG).is_err() {
-        // Dropping it would wait as well.
+        // Dropping them would wait, too.
         mem::forget((second, other, tensor));
         panic!("the devices wait for each other");
     }

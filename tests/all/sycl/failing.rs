@@ -1,5 +1,5 @@
-//! Work that fails after the driver has taken it. A layer between the OpenCL loader and the driver
-//! has it fail, in a process of its own that loads the layer.
+//! Work that fails after the driver has accepted it. A layer between the OpenCL loader and the
+//! driver makes it fail, in a separate process that loads the layer.
 
 use std::env;
 use std::fs;
@@ -14,7 +14,7 @@ use super::open;
 use super::options;
 use super::session;
 
-/// Names the file that says which functions fail, and how they are reported.
+/// Names the file that lists which functions fail, and how they are reported.
 const FILE: &str = "LOSSY_LAYER_FAILS_FILE";
 
 const INSIDE: &str = "sycl::failing::inside_the_process_with_the_layer";
@@ -25,7 +25,7 @@ fn work_that_fails_on_the_device_ends_its_run_with_node_op_and_device_and_no_oth
     run_with_layer(INSIDE, FILE);
 }
 
-/// Has some functions of device SYCL:0 fail, and some not.
+/// Makes some functions of device SYCL:0 fail.
 #[helper]
 fn inside_the_process_with_the_layer() {
     let file = env::var(FILE).expect("the test above sets it");
@@ -36,7 +36,7 @@ fn inside_the_process_with_the_layer() {
         let any = Option::<usize>::None;
         let x = b.placeholder::<f32>("x", [any, any]).unwrap();
         let sycl = b.device("/device:SYCL:0").unwrap();
-        // Takes so long that what comes after it is enqueued before it fails.
+        // Takes so long that later commands are enqueued before it fails.
         let matmul = sycl.named("matmul").matmul(x, x).unwrap();
         let y = if is_relu {
             sycl.named("y").relu(matmul).unwrap()
@@ -57,8 +57,7 @@ fn inside_the_process_with_the_layer() {
         let fetched = fetched.map_err(|error| error.to_string())?;
         Ok::<_, String>(fetched[0].as_slice::<f32>().unwrap().to_vec())
     };
-    // Small ones are copied to the host, large ones shared with devices that have the host's
-    // memory.
+    // Small tensors are copied to the host, large ones shared with devices that use host memory.
     for n in [4, 192] {
         let right = |session: &Session| ["y", "z", "after"].map(|y| run(session, n, y).unwrap());
         let (relu, neg) = (right(&relus), right(&negs));

@@ -1,5 +1,5 @@
-//! Matmuls that SYCL devices fuse with what surrounds them: biases, activations,
-//! transpositions. The same numbers as one by one.
+//! Matmuls that SYCL devices fuse with the nodes around them: biases, activations, transpositions.
+//! The results equal those of separate nodes.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use super::open;
 use super::options;
 use crate::sample::joined;
 
-/// `y` = activation(x w + bias), by weights that are the same in all runs or not.
+/// `y` = activation(x w + bias), with constant weights or not.
 pub(super) fn dense(size: [usize; 3], activation: Option<&str>, is_fixed: bool) -> GraphBuilder {
     let [m, k, n] = size;
     let b = GraphBuilder::new("dense");
@@ -92,8 +92,9 @@ fn matmuls(devices: &Arc<DeviceSet>) {
     }
 }
 
-/// Ones whose sum, 257 or 2049, is between two numbers that the type has, as is what the bias of 1
-/// makes of the one below: rounded once, the result is 1 more than the sum.
+/// Sums of ones, 257 or 2049, that lie between two numbers of the type. If the sum were rounded
+/// first, down to 256 or 2048, the bias of 1 would be rounded away again. Rounded once, the result
+/// is 1 more than the sum.
 #[test]
 #[needs(Sycl)]
 fn f16_and_bf16_are_rounded_once() {
@@ -131,10 +132,10 @@ fn rounded_once<T: Number + Scalar + Element>(
 
 #[test]
 #[needs(Sycl)]
-fn so_do_convolutions() {
+fn convolutions_fuse_bias_and_activation() {
     let ways = Ways::open();
     let (vectors, groups) = (&ways.vectors, &ways.groups);
-    // Channels of the image, of the filter, and of the result: the second has groups.
+    // Channels of the image, of the filter, and of the result: the second case has groups.
     for ([given, taken, made], devices) in [
         ([3, 3, 7], vectors),
         ([8, 4, 34], vectors),
@@ -164,7 +165,7 @@ fn so_do_convolutions() {
 
 #[test]
 #[needs(Sycl)]
-fn a_bias_that_does_not_fit_a_matmul_is_refused_with_node_and_shapes() {
+fn a_bias_of_a_wrong_shape_is_rejected_with_node_and_shapes() {
     let b = GraphBuilder::new("unknown");
     let x = b.placeholder::<f32>("x", [4, 8]).unwrap();
     let w = b.placeholder::<f32>("w", [8, 5]).unwrap();
@@ -189,8 +190,8 @@ fn a_bias_that_does_not_fit_a_matmul_is_refused_with_node_and_shapes() {
     session.run(&feeds(&[5]), &["y"]).unwrap();
 }
 
-/// Shapes of both sides and how they are transposed, whether the matmul then transposes them, and
-/// how the result is. No permutation: there is no node.
+/// Shapes and permutations of both sides, whether the matmul then transposes them, and the
+/// permutation of the result. An empty permutation means no node.
 type Transposed = (
     ([usize; 4], Option<[i32; 4]>),
     ([usize; 4], Option<[i32; 4]>),
@@ -205,7 +206,7 @@ fn matmuls_fuse_transpositions_around_them() {
     let (vectors, groups) = (&ways.vectors, &ways.groups);
     let heads = Some([0, 2, 1, 3]);
     let cases: [Transposed; 7] = [
-        // Attention: heads are neighbours in memory.
+        // Attention: heads are adjacent in memory.
         (
             ([2, 9, 3, 5], heads),
             ([2, 7, 3, 5], heads),
@@ -224,7 +225,7 @@ fn matmuls_fuse_transpositions_around_them() {
             [false, true],
             heads,
         ),
-        // Columns that are not neighbours, and as many rows as pay for panels.
+        // Columns that are not contiguous, and enough rows to pay for panels.
         (
             ([1, 300, 2, 8], heads),
             ([1, 40, 2, 8], Some([0, 2, 3, 1])),
@@ -237,7 +238,7 @@ fn matmuls_fuse_transpositions_around_them() {
             [false; 2],
             Some([2, 1, 0, 3]),
         ),
-        // Sides that are repeated.
+        // Broadcast sides.
         (
             ([2, 9, 1, 5], heads),
             ([2, 5, 3, 4], heads),
@@ -308,9 +309,10 @@ fn matmuls_fuse_transpositions_around_them() {
 
 #[test]
 #[needs(Sycl)]
-fn transpositions_stay_where_they_are_worth_it() {
+fn transpositions_that_pay_off_are_not_fused() {
     let devices = open(&options(1));
-    // One right side for all rows of all matrices, and a left side whose rows would be read across.
+    // One right side for all rows of all matrices, and a left side whose rows would be read with a
+    // stride.
     for (x, y, permutation, of_left) in [
         ([2, 3, 9, 5], [1, 1, 5, 7], [1, 0, 2, 3], false),
         ([2, 3, 5, 9], [2, 3, 5, 7], [0, 1, 3, 2], true),

@@ -1,8 +1,8 @@
-//! Nodes that SYCL devices compute together: the numbers of the nodes one by one, and only where
-//! nobody can tell.
+//! Nodes that SYCL devices fuse: the results equal those of separate nodes, and nodes are fused
+//! only if no one can observe the difference.
 //!
-//! A session that fetches everything computes everything by itself, and is what others are compared
-//! with. `PLACEWRIGHT_SEED` draws other graphs.
+//! A session that fetches everything computes all nodes separately, and is the reference for the
+//! others. `PLACEWRIGHT_SEED` selects other graphs.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -36,7 +36,7 @@ use crate::sample::Random;
 use crate::sample::joined;
 use crate::sample::seed;
 
-/// Random graphs, each a program of its own.
+/// Number of random graphs, each with its own program.
 const N_GRAPHS: usize = 24;
 
 /// Numbers of both signs whose sums and products are exact for a while.
@@ -49,14 +49,14 @@ pub(super) fn values(shape: &[usize], seed: usize) -> Tensor {
 
 pub(super) fn bits(tensor: &Tensor) -> Vec<u32> {
     let values = tensor.as_slice::<f32>().unwrap().iter();
-    // Which NaN it is, is nobody's business.
+    // Any NaN equals any other.
     values
         .map(|x| if x.is_nan() { f32::NAN } else { *x }.to_bits())
         .collect()
 }
 
-/// As equal as sums in another order are, quotients, and functions of a driver's whose vectors
-/// differ from its single numbers.
+/// Compares up to the differences of sums in another order, of quotients, and of driver functions
+/// whose vector form differs from the scalar one.
 pub(super) fn assert_close(found: &Tensor, expected: &Tensor, what: &str) {
     assert_eq!(found.shape(), expected.shape(), "{what}");
     let pairs = found.as_slice::<f32>().unwrap().iter();
@@ -69,18 +69,18 @@ pub(super) fn assert_close(found: &Tensor, expected: &Tensor, what: &str) {
     }
 }
 
-/// SYCL devices, whose functions are in the form for CPUs, and an emulated GPU, which gets them in
-/// the form for GPUs. Where NVRTC is here, they compile for a real one, too.
+/// SYCL devices, whose functions have the form for CPUs, and an emulated GPU, which gets them in
+/// the form for GPUs. If NVRTC is present, they are also compiled for a real GPU.
 pub(super) struct Ways {
     pub(super) vectors: Arc<DeviceSet>,
     pub(super) groups: Arc<DeviceSet>,
-    /// The same with routines of the GPU's maker.
+    /// The same with the vendor's routines.
     routines: Arc<DeviceSet>,
     machines: [Machine; 2],
 }
 
 impl Ways {
-    /// For tests that need a SYCL device.
+    /// Opens the devices, for tests that need a SYCL device.
     pub(super) fn open() -> Self {
         let machine = |routines| {
             Machine::new(EmulatedConfig {
@@ -116,7 +116,7 @@ impl Drop for Ways {
     }
 }
 
-/// A session on the device that compiles, and what it tells.
+/// Returns a session on the device that compiles, and its recorder.
 pub(super) fn recorded(b: GraphBuilder, devices: &Arc<DeviceSet>) -> (Session, Recorder) {
     recorded_with(b, devices, |builder| builder)
 }
@@ -127,13 +127,13 @@ fn recorded_with(
     more: impl FnOnce(SessionBuilder) -> SessionBuilder,
 ) -> (Session, Recorder) {
     let recorder = Recorder::on();
-    // By TensorFlow's priorities everything stands there.
+    // By TensorFlow's priorities, all nodes are placed there.
     let builder = more(session(b, devices));
     let session = builder.with_recorder(recorder.clone()).build().unwrap();
     (session, recorder)
 }
 
-/// `y` = normalised `x + residual`, as models write it.
+/// `y` = normalised `x + residual`, as in models.
 fn layer_norm(rows: Option<usize>, width: usize) -> Result<GraphBuilder, BuildError> {
     let b = GraphBuilder::new("norm");
     let shape = PartialShape::new(&[Some(2), rows, Some(width)]);
@@ -184,7 +184,7 @@ fn a_layer_normalisation_is_one_kernel() {
 }
 
 fn normalise(rows: usize, width: usize, devices: &Arc<DeviceSet>) {
-    // Rows may come by any number, of one length.
+    // The number of rows may vary, but their length may not.
     for known in [Some(rows), None] {
         let (session, recorder) = recorded(layer_norm(known, width).unwrap(), devices);
         let feeds = norm_feeds(rows, width);
@@ -202,7 +202,7 @@ fn normalise(rows: usize, width: usize, devices: &Arc<DeviceSet>) {
         let expected = expected.last().unwrap();
         assert_eq!(found[0].shape(), expected.shape());
         assert_close(&found[0], expected, &format!("{rows} x {width}"));
-        // Once more with other shapes, where they may come.
+        // Again with other shapes, if these may vary.
         if known.is_none() {
             let feeds = norm_feeds(rows + 4, width);
             let found = session.run(&feeds, &["y"]).unwrap();
@@ -214,8 +214,8 @@ fn normalise(rows: usize, width: usize, devices: &Arc<DeviceSet>) {
     }
 }
 
-/// A graph of random arithmetic over operands that are repeated, whose last node is `y`; feeds, and
-/// the names of all nodes.
+/// Returns a graph of random arithmetic over broadcast operands, whose last node is `y`; its feeds;
+/// and the names of all nodes.
 fn random_graph(random: &mut Random) -> (GraphBuilder, Vec<(String, Tensor)>, Vec<String>) {
     let b = GraphBuilder::new("random");
     let mut shape: Vec<usize> = (0..random.below(4)).map(|_| 1 + random.below(5)).collect();
@@ -233,7 +233,7 @@ fn random_graph(random: &mut Random) -> (GraphBuilder, Vec<(String, Tensor)>, Ve
             }
             own.drain(..random.below(2) * random.below(shape.len() + 1));
         }
-        // The first dimension of some is not known.
+        // The first dimension of some operands is unknown.
         let mut dims: Vec<Option<usize>> = own.iter().copied().map(Some).collect();
         if own.len() > 1 && random.below(4) == 0 {
             dims[0] = None;
@@ -258,7 +258,7 @@ fn random_graph(random: &mut Random) -> (GraphBuilder, Vec<(String, Tensor)>, Ve
             format!("n{node}")
         };
         let scope = b.named(&name);
-        // Mostly what has just been computed.
+        // Usually the last computed values.
         let pick = |of: &[Value<f32>], random: &mut Random| {
             of[of.len() - 1 - random.below(of.len()).min(random.below(of.len()))]
         };
@@ -298,7 +298,7 @@ fn random_graph(random: &mut Random) -> (GraphBuilder, Vec<(String, Tensor)>, Ve
     (b, feeds, names)
 }
 
-/// Both ways of saying which axis is the last one.
+/// Both ways to specify the last axis.
 fn random_bool(node: usize) -> bool {
     node.is_multiple_of(2)
 }
@@ -341,8 +341,8 @@ fn random_arithmetic(seed: u64, devices: &Arc<DeviceSet>, is_gpu: bool) {
         let expected = session.run(&feeds, &fetches).unwrap();
         let expected = expected.last().unwrap();
         assert_eq!(found[0].shape(), expected.shape(), "{what}: {fused:?}");
-        // Sums of long rows are cut into other parts, and a GPU adds up short ones in another
-        // order; not every driver divides one number as it divides lanes.
+        // Sums of long rows are divided differently, and a GPU adds short ones in another order;
+        // and for some drivers, scalar division differs from vector division.
         let has_mean = graph.nodes().any(|node| graph.op(node) == "Mean");
         let has_sum = graph.nodes().any(|node| graph.op(node) == "Sum");
         let is_close = has_mean || has_sum && is_gpu;
@@ -369,7 +369,7 @@ fn activation() -> Result<GraphBuilder, BuildError> {
 
 #[test]
 #[needs(Sycl)]
-fn what_somebody_else_reads_feeds_or_has_a_kernel_for_is_computed_by_itself() {
+fn nodes_with_other_readers_feeds_or_kernels_are_not_fused() {
     static N_CALLS: AtomicU32 = AtomicU32::new(0);
     struct Own;
     impl Kernel for Own {
@@ -426,7 +426,7 @@ fn what_somebody_else_reads_feeds_or_has_a_kernel_for_is_computed_by_itself() {
 
 #[test]
 #[needs(Sycl)]
-fn shapes_that_do_not_meet_are_refused_with_node_and_shapes() {
+fn incompatible_shapes_are_rejected_with_node_and_shapes() {
     let devices = open(&options(1));
     let (session, recorder) = recorded(activation().unwrap(), &devices);
     for shape in [&[39][..], &[1, 40], &[]] {
@@ -484,7 +484,7 @@ fn unary_names() -> [&'static str; 32] {
     ]
 }
 
-/// Functions of the driver's, on vectors and on single numbers.
+/// Functions of the driver, on vectors and on scalars.
 #[test]
 #[needs(Sycl)]
 fn transcendental_functions_agree_with_those_of_the_nodes() -> Result<(), BuildError> {
@@ -493,7 +493,7 @@ fn transcendental_functions_agree_with_those_of_the_nodes() -> Result<(), BuildE
     let x = b.placeholder::<f32>("x", [5, 37])?;
     let names = unary_names();
     for op in names {
-        // Behind another node, so that there is something to fuse.
+        // After another node, so that there is something to fuse.
         let twice = b.named(format!("{op}_twice")).add(x, x)?;
         b.op(op).name(format!("{op}_of")).input(twice).finish()?;
     }
@@ -518,7 +518,7 @@ fn transcendental_functions_agree_with_those_of_the_nodes() -> Result<(), BuildE
 
 #[test]
 #[needs(Sycl)]
-fn a_softmax_joins_what_it_is_taken_of() {
+fn a_softmax_is_fused_with_its_input() {
     let ways = Ways::open();
     let (vectors, groups) = (&ways.vectors, &ways.groups);
     for (op, width, devices) in [
@@ -564,7 +564,7 @@ fn a_softmax_joins_what_it_is_taken_of() {
     }
 }
 
-/// What NVRTC says of every activation.
+/// Compiles every activation with NVRTC.
 #[test]
 #[needs(Sycl, Nvrtc)]
 fn fused_functions_compile_for_a_gpu() {

@@ -1,7 +1,8 @@
-//! Where a node runs does not matter: every model, placed at random over two CPU devices and up to
-//! two SYCL devices, gives what it gives on one CPU, and TensorFlow's numbers.
+//! Results do not depend on the device of a node: every model, placed at random over two CPU
+//! devices and up to two SYCL devices, gives the same results as on one CPU, and TensorFlow's
+//! numbers.
 //!
-//! `PLACEWRIGHT_SEED` draws other placements.
+//! `PLACEWRIGHT_SEED` selects other placements.
 
 use super::n_devices;
 use super::open;
@@ -20,9 +21,9 @@ const NAMES: [&str; 4] = [
 
 #[test]
 #[needs(Sycl)]
-fn outputs_do_not_depend_on_where_nodes_run() {
+fn outputs_do_not_depend_on_the_placement() {
     let n_sycl = n_devices().min(2);
-    // Shared by all sessions: programs are compiled once.
+    // All sessions share the devices, so programs are compiled once.
     let mut wanted = options(2);
     let n = u32::try_from(n_sycl).unwrap();
     wanted.device_count.insert("SYCL".to_owned(), n);
@@ -30,7 +31,7 @@ fn outputs_do_not_depend_on_where_nodes_run() {
     let names = &NAMES[..2 + n_sycl];
     let placed = placed::place_at_random(&devices, names, "SYCL", N_PLACEMENTS);
     assert!(placed.n >= 200, "{placed:?}");
-    // Half of the nodes ask for a SYCL device, and most have kernels there.
+    // Half of the nodes request a SYCL device, and most have kernels there.
     assert!(placed.n_nodes > 2_000, "{placed:?}");
 }
 

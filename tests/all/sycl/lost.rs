@@ -1,5 +1,5 @@
-//! A device that is lost while it works. A layer between the OpenCL loader and the driver says so
-//! for the driver, in a process of its own that loads the layer.
+//! A device that is lost while it works. A layer between the OpenCL loader and the driver simulates
+//! the loss, in a separate process that loads the layer.
 
 use std::env;
 use std::fs;
@@ -16,19 +16,19 @@ use super::options;
 use super::session;
 use crate::harness;
 
-/// Names the file whose existence is the loss.
+/// Names the file whose existence means the loss.
 const FILE: &str = "LOSSY_LAYER_FILE";
 
 const INSIDE: &str = "sycl::lost::inside_the_process_with_the_layer";
 
 #[test]
 #[needs(Sycl)]
-fn a_lost_device_ends_the_run_with_node_op_and_device_and_sessions_built_anew_run_on() {
+fn a_lost_device_ends_the_run_with_node_op_and_device_and_new_sessions_run() {
     run_with_layer(INSIDE, FILE);
 }
 
-/// Runs a helper of these in a process that loads the layer, where `variable` names a file that is
-/// not there yet.
+/// Runs one of these helpers in a process that loads the layer. `variable` names a file that does
+/// not exist yet.
 pub(super) fn run_with_layer(helper: &str, variable: &str) {
     let folder = TempDir::new().unwrap();
     let layer = folder.path().join("lossy.so");
@@ -53,7 +53,7 @@ pub(super) fn run_with_layer(helper: &str, variable: &str) {
     assert!(inside.status.success(), "{stderr}");
 }
 
-/// Runs on device SYCL:0 until that is lost, and on.
+/// Runs on device SYCL:0 until it is lost, and then again.
 #[helper]
 fn inside_the_process_with_the_layer() {
     let file = env::var(FILE).expect("the test above sets it");
@@ -81,14 +81,14 @@ fn inside_the_process_with_the_layer() {
         for part in [
             "/device:SYCL:0: the device is lost: node `y` (op Relu): launching `relu",
             "CL_DEVICE_NOT_AVAILABLE",
-            "build the session anew",
+            "build a new session",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
 
-    // The system has brought it back: the old device has lost what stood in its memory, and says
-    // so.
+    // The system has brought the device back: the old device object has lost its memory, and
+    // reports it.
     fs::remove_file(file).unwrap();
     let error = run(&old).unwrap_err();
     assert_eq!(error.code(), StatusCode::Unavailable, "{error:?}");

@@ -1,4 +1,4 @@
-"""Makes ../cases/partition_graph.json from what TensorFlow says of its own cut.
+"""Makes ../cases/partition_graph.json from the partitions that TensorFlow reports.
 
     python make_cases.py RUN.json... > ../cases/partition_graph.json
 
@@ -54,7 +54,7 @@ def case(run):
             sends[key] = node
 
     def fed(tensor):
-        """The feed behind an `_Arg`."""
+        """Returns the feed of an `_Arg`."""
         node = nodes.get(tensor.split(":")[0])
         if node is None or node["op"] != "_Arg":
             return None
@@ -63,7 +63,7 @@ def case(run):
         return name + ":0"
 
     def source(tensor):
-        """What is read through a receive: tensor or control, and the device that it comes from, if any."""
+        """Returns the source of a receive: tensor or control, and the sending device, if any."""
         node = nodes[tensor.split(":")[0]]
         if node["op"] not in ("_Recv", "_HostRecv"):
             return with_slot(tensor), None

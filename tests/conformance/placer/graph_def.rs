@@ -1,11 +1,12 @@
-//! The graph of a case as the bytes of a `GraphDef`, so that it comes in as every graph does.
+//! Encodes the graph of a case as the bytes of a `GraphDef`, so that it is imported like every
+//! graph.
 
 use placewright::tensor::DType;
 use serde_json::Value;
 
 use crate::text;
 
-/// A protobuf message in the making.
+/// A protobuf message under construction.
 #[derive(Debug, Default, Clone)]
 struct Message(Vec<u8>);
 
@@ -40,7 +41,7 @@ impl Message {
     }
 }
 
-/// The `GraphDef` of a case: its nodes, and its functions as the library.
+/// Returns the `GraphDef` of a case: its nodes, and its functions as the library.
 pub(super) fn graph_def(case: &Value) -> Result<Vec<u8>, String> {
     let mut graph = Message::default();
     for node in case["nodes"].as_array().ok_or("case has no nodes")? {
@@ -72,7 +73,7 @@ fn node_def(case: &Value, node: &Value) -> Result<Message, String> {
     Ok(message)
 }
 
-/// What the op says of an attribute; empty if it does not.
+/// Returns the kind of an attribute as the op declares it; empty if it does not.
 fn attr_kind<'a>(op: &'a Value, name: &str) -> &'a str {
     let mut attrs = op["attrs"].as_array().into_iter().flatten();
     attrs
@@ -83,7 +84,7 @@ fn attr_kind<'a>(op: &'a Value, name: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// An `AttrValue`.
+/// Encodes an `AttrValue`.
 fn attr_value(kind: &str, value: &Value, attrs: &Value) -> Result<Message, String> {
     let message = Message::default();
     match (kind, value) {
@@ -113,7 +114,7 @@ fn attr_value(kind: &str, value: &Value, attrs: &Value) -> Result<Message, Strin
     }
 }
 
-/// `@F` or `@F<T=resource>` as a `NameAttrList`.
+/// Encodes `@F` or `@F<T=resource>` as a `NameAttrList`.
 fn function(reference: &str) -> Result<Message, String> {
     let reference = reference
         .strip_prefix('@')
@@ -130,7 +131,7 @@ fn function(reference: &str) -> Result<Message, String> {
     Ok(Message::default().text(1, name).message(2, &entry))
 }
 
-/// A `TensorProto` of rank 0.
+/// Encodes a `TensorProto` of rank 0.
 fn scalar(value: &Value, dtype: &str) -> Result<Message, String> {
     let message = Message::default().number(1, number(dtype)?).bytes(2, &[]);
     match (dtype, value) {
@@ -144,7 +145,7 @@ fn scalar(value: &Value, dtype: &str) -> Result<Message, String> {
     }
 }
 
-/// A `FunctionDef`.
+/// Encodes a `FunctionDef`.
 fn function_def(case: &Value, function: &Value) -> Result<Message, String> {
     let type_attr = function["type_attr"].as_str();
     let mut signature = Message::default().text(1, text(function, "name")?);

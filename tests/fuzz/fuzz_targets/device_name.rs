@@ -1,5 +1,5 @@
-//! Names of devices and of transfers: every accepted name is printed so that it parses back to
-//! itself.
+//! Fuzzes names of devices and of transfers: every accepted name is printed so that it parses back
+//! to itself.
 //!
 //! The input is up to three lines: a name, another one to merge with it, and a key.
 
@@ -60,15 +60,15 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// An index without a type is not printed; everything else is.
+/// Checks that a name parses back. An index without a type is not printed; everything else is.
 fn reads_back(name: &DeviceName) {
     let mut printed = name.clone();
     if printed.device_type.is_none() {
         printed.index = None;
     }
     assert_eq!(DeviceName::parse_full(&name.to_string()), Ok(printed));
-    // The short spelling of a device of such a type means something else, in TensorFlow too:
-    // `task:2` is a task.
+    // The short form of a device of such a type means something else, as in TensorFlow: `task:2` is
+    // a task.
     let is_keyword = |device_type: &str| {
         let keywords = ["device", "job", "replica", "task"];
         keywords.contains(&&*device_type.to_ascii_lowercase())

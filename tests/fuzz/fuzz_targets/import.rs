@@ -1,4 +1,5 @@
-//! Untrusted GraphDefs: an error or a graph, in memory bounded by the file's size.
+//! Fuzzes the import of untrusted GraphDefs: it returns an error or a graph, in memory bounded by
+//! the file's size.
 //!
 //! libFuzzer's own limits bound the memory, see README.md.
 

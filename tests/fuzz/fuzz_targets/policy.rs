@@ -1,7 +1,7 @@
-//! Untrusted policies: a file gives valid plans or errors of its own.
+//! Fuzzes untrusted policies: a file gives either valid plans or errors of its own.
 //!
-//! The input is a file as it is, or the choices of a generator of valid modules, so that more than
-//! half get as far as `place`.
+//! The input is either a file, or the choices of a generator of valid modules, so that more than
+//! half of the inputs reach `place`.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Answers of policies: a violation that names its rule, or a placement that can be partitioned.
+//! Fuzzes answers of policies: the host returns a violation with its rule, or a placement that can
+//! be partitioned.
 
 #![no_main]
 
@@ -19,7 +20,7 @@ struct Case {
     seed: u8,
     /// Wrong assignments in an otherwise correct answer: (node, device) pairs.
     changes: Vec<(u8, u32)>,
-    /// By how much the answer is too short.
+    /// Number of missing entries.
     n_missing: Option<u8>,
     start_order: Option<Vec<i32>>,
     queues: Option<Vec<u32>>,

@@ -49,13 +49,13 @@ class Case:
         return [array for arrays in self.inputs.values() for array in arrays]
 
     def typed(self, **types):
-        """With type attributes that follow from the inputs."""
+        """Adds type attributes that follow from the inputs."""
         self.attrs.update({name: ("type", dtype) for name, dtype in types.items()})
         self.inferred |= set(types)
         return self
 
     def asked(self, **types):
-        """With type attributes that the caller says."""
+        """Adds type attributes given by the caller."""
         self.attrs.update({name: ("type", dtype) for name, dtype in types.items()})
         return self
 
@@ -66,12 +66,12 @@ class Case:
 
 
 def kind(array):
-    """TensorFlow's name of an array's type."""
+    """Returns TensorFlow's name of an array's type."""
     return next(name for name, dtype in NUMPY.items() if np.dtype(dtype) == array.dtype)
 
 
 class Draw:
-    """What cases are drawn with."""
+    """Draws the parts of cases."""
 
     def __init__(self, seed, index):
         self.rng = np.random.default_rng([seed, index])
@@ -98,7 +98,7 @@ class Draw:
         return dims
 
     def pair(self):
-        """Two shapes that mostly broadcast."""
+        """Draws two shapes that usually broadcast."""
         whole = self.shape()
         if self.chance(0.04):
             return whole, self.shape()
@@ -147,7 +147,7 @@ class Draw:
         return [self.values(dtype, shape, style)]
 
     def index(self, values, dtype=None):
-        """Integers that say sizes or axes."""
+        """Draws integers for sizes or axes."""
         return [np.array(values, NUMPY[dtype or self.one(["int32", "int64"])])]
 
     def axis(self, rank):
@@ -157,7 +157,7 @@ class Draw:
 
 
 def wrong(draw, size):
-    """A size, or now and then one that does not fit."""
+    """Draws a size, or sometimes one that does not fit."""
     if draw.chance(0.05):
         return max(0, size + draw.one([-1, 1, 2]))
     return size
@@ -207,7 +207,7 @@ def binary(draw, op, types):
     if op == "Pow" and dtype in INTS:
         case.inputs["y"] = [np.abs(case.inputs["y"][0]) % NUMPY[dtype](9)]
     if op in ("LeftShift", "RightShift"):
-        # Beyond the width C++ says nothing.
+        # Beyond the width, C++ leaves the result undefined.
         case.inputs["y"] = [draw.rng.integers(0, 8 * np.dtype(NUMPY[dtype]).itemsize, right).astype(NUMPY[dtype])]
     if op in ("Mod", "FloorMod", "TruncateMod", "FloorDiv", "TruncateDiv", "Div") and dtype in INTS and draw.chance(0.9):
         divisor = case.inputs["y"][0]
@@ -218,7 +218,7 @@ def binary(draw, op, types):
 
 
 def families(types_of):
-    """All families: a weight and a function of a `Draw`. `types_of(op, attr)`: the types that TensorFlow has kernels for."""
+    """Returns all families: a weight and a function of a `Draw`. `types_of(op, attr)` returns the types for which TensorFlow has kernels."""
     known = []
 
     def types(op, attr="T", wanted=ALL):

@@ -238,7 +238,7 @@ def batch_norm(draw, op, dtype):
         for name in ("mean", "variance"):
             case.inputs[name] = [np.zeros([0], np.float32)]
     case.is_sum, case.slack = True, 4000
-    # What gradients read is left as the memory was found.
+    # Outputs for gradients are uninitialised memory.
     case.n_compared = None if training else 3
     return case.typed(T=dtype) if op == "FusedBatchNorm" else case.typed(T=dtype, U="float")
 
@@ -578,8 +578,8 @@ def cast(draw):
     attrs = {"Truncate": True} if draw.chance(0.2) else {}
     x = draw.values(source, draw.shape())
     if target in INTS and source not in INTS + ["bool"]:
-        # Beyond the range of an integer C++ says nothing, and TensorFlow's vectors give something
-        # else than what is left of them.
+        # Beyond the range of an integer, C++ leaves the result undefined, and TensorFlow's vector
+        # code differs from its code for the remainder.
         info = np.iinfo(NUMPY[target])
         wide = np.nan_to_num(x.real.astype(np.float64), nan=0.0)
         with np.errstate(over="ignore"):

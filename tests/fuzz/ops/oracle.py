@@ -1,4 +1,4 @@
-"""TensorFlow as the oracle: a process of its own, as some inputs end it.
+"""TensorFlow as the oracle: a separate process, because some inputs end it.
 
 The worker reads cases (`cases.Case`) from a pipe and answers with arrays or with the text of the error.
 """
@@ -8,14 +8,14 @@ import os
 
 SECONDS_MAX = 60
 
-# Where TensorFlow's Python has another name for an argument than the op.
+# Arguments for which TensorFlow's Python API has another name than the op.
 RENAMED = {("Select", "t"): "x", ("Select", "e"): "y", ("Squeeze", "squeeze_dims"): "axis"}
 
 
 def work(pipe):
     """Answers cases until the pipe is closed."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    # Eigen's kernels are TensorFlow's own; those of oneDNN differ from one processor to the next.
+    # Eigen's kernels are TensorFlow's own; those of oneDNN differ between processors.
     os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     import tensorflow as tf
@@ -72,12 +72,12 @@ def work(pipe):
 
 
 def is_type(value):
-    """Whether an attribute's value stands for an element type: ("type", name)."""
+    """Returns whether an attribute's value is an element type: ("type", name)."""
     return isinstance(value, tuple) and len(value) == 2 and value[0] == "type"
 
 
 class Oracle:
-    """The worker, started anew where a case has ended it."""
+    """The worker, restarted if a case has ended it."""
 
     def __init__(self):
         self.process = None
@@ -90,7 +90,7 @@ class Oracle:
         theirs.close()
 
     def ask(self, question):
-        """The answer, or (False, why there is none)."""
+        """Returns the answer, or (False, the reason why there is none)."""
         if self.process is None:
             self.start()
         try:

@@ -1,4 +1,4 @@
-"""Placewright as the subject: one GraphDef holds a batch of cases, each with placeholders of its own, and the program runs it.
+"""Placewright as the subject: one GraphDef contains a batch of cases, each with its own placeholders, and the program runs it.
 
 A case that is refused is named by the error; the rest of the batch is run again without it.
 """
@@ -21,7 +21,7 @@ MEMORY_MAX = 6 << 30
 
 
 def add_case(graph, name, case, feeds):
-    """Appends the nodes of one case; gives the names of its outputs."""
+    """Appends the nodes of one case; returns the names of its outputs."""
     inputs = []
     for argument, arrays in case.inputs.items():
         for index, array in enumerate(arrays):
@@ -51,7 +51,7 @@ class Subject:
         self.folder = tempfile.TemporaryDirectory()
 
     def run(self, cases):
-        """Per case (True, arrays) or (False, the error)."""
+        """Returns (True, arrays) or (False, the error) per case."""
         answers, left = {}, dict(enumerate(cases))
         while left:
             found = self.attempt(left)
@@ -66,7 +66,7 @@ class Subject:
                 answers[next(iter(left))] = (False, found)
                 break
             else:
-                # Nobody says which: each half for itself.
+                # The failing case is unknown: run each half separately.
                 keys = list(left)
                 for half in (keys[: len(keys) // 2], keys[len(keys) // 2 :]):
                     answers.update({half[i]: answer for i, answer in enumerate(self.run([left[key] for key in half]))})
@@ -80,7 +80,7 @@ class Subject:
         return known[0] if known else None
 
     def attempt(self, cases):
-        """All outputs, or the error of one of them."""
+        """Returns all outputs, or the error of one of them."""
         folder = Path(self.folder.name)
         graph, feeds, fetches = [], {"in/nothing": np.zeros(1, np.float32)}, {}
         for index, case in cases.items():
@@ -104,7 +104,7 @@ class Subject:
 
 
 def restored(archive, name):
-    """NumPy has no name for bfloat16 in archives, and no arrays of more than 64 dimensions: those come flat."""
+    """NumPy has no name for bfloat16 in archives, and no arrays of more than 64 dimensions: those are flattened."""
     try:
         array = archive[name]
     except ValueError:

@@ -25,7 +25,7 @@ fn op<T: Element>(
         .input(tensor(rhs.0, rhs.1))
 }
 
-/// Four elements on either side.
+/// Applies an op to four elements on either side.
 fn four<T: Element>(name: &str, name_of_op: &'static str, lhs: [T; 4], rhs: [T; 4]) -> Case {
     op(name, name_of_op, (&[4], &lhs), (&[4], &rhs))
 }
@@ -231,7 +231,8 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// What each op does, in double precision: exact for the values here, and rounded to `f32` once.
+/// Returns the op's result in double precision: exact for the values here, and rounded to `f32`
+/// once.
 fn formula(op: &str, x: f64, y: f64) -> f64 {
     match op {
         "AddV2" | "Add" => x + y,
@@ -245,7 +246,8 @@ fn formula(op: &str, x: f64, y: f64) -> f64 {
     }
 }
 
-/// One op under all the ways in which operands meet, the last large enough for several threads.
+/// Tests one op with all combinations of operand shapes; the last is large enough for several
+/// threads.
 fn every_shape(name: &'static str) -> Vec<Case> {
     let shapes: [(&[usize], &[usize], &[usize]); 7] = [
         (&[2, 3], &[2, 3], &[2, 3]),
@@ -284,7 +286,8 @@ fn every_shape(name: &'static str) -> Vec<Case> {
         .collect()
 }
 
-/// Where operand `dims` stands when the result, of shape `out`, stands at `flat`.
+/// Returns the position in an operand of shape `dims` for position `flat` of the result, of shape
+/// `out`.
 fn at(mut flat: usize, out: &[usize], dims: &[usize]) -> usize {
     let (mut offset, mut stride) = (0, 1);
     for axis in (0..out.len()).rev() {
@@ -298,7 +301,7 @@ fn at(mut flat: usize, out: &[usize], dims: &[usize]) -> usize {
     offset
 }
 
-/// Arithmetic and division once in each type that TensorFlow's kernels take.
+/// Tests arithmetic and division once in each type that TensorFlow's kernels support.
 fn every_type() -> Vec<Case> {
     macro_rules! integers {
         ($($rust:ty),*) => { vec![$(

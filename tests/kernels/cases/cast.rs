@@ -32,7 +32,7 @@ pub(crate) fn cases() -> Vec<Case> {
             &[1.9f32, -1.9, 0.5, -0.0],
             &[1i32, -1, 0, 0],
         ),
-        // What C++ leaves open is as x86-64 has it.
+        // If C++ leaves the result undefined, it is that of x86-64.
         cast("out of range", &[3e9f32, -3e9, inf, nan], &[i32::MIN; 4]),
         cast("out of range", &[1e19f64, -1e19, f64::NAN], &[i64::MIN; 3]),
         cast(
@@ -133,7 +133,8 @@ pub(crate) fn cases() -> Vec<Case> {
     )]
     let expected: Vec<i16> = values.iter().map(|&x| x as i16).collect();
     cases.push(cast("many", &values, &expected));
-    // Every type to every type; complex numbers have an imaginary part only where both have one.
+    // Every type to every type. Complex numbers have an imaginary part only if both types are
+    // complex.
     let fixed = || MOVED.into_iter().filter(|&dtype| dtype != DType::String);
     for source in fixed() {
         for target in fixed() {

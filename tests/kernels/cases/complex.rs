@@ -1,4 +1,4 @@
-//! Complex numbers: arithmetic, functions, sums and products, parts. Expected values are those of
+//! Complex numbers: arithmetic, functions, sums and products, parts. Expected values come from
 //! tensorflow-cpu 2.21.
 
 use placewright::tensor::Complex64;
@@ -10,7 +10,7 @@ use crate::case::Case;
 use crate::case::case;
 use crate::case::tensor;
 
-/// Rounding of some operations in single precision.
+/// Rounding error of some operations in single precision.
 const SINGLE: f64 = 1e-6;
 
 fn c(re: f64, im: f64) -> Complex128 {
@@ -26,7 +26,7 @@ fn single(values: &[Complex128]) -> Vec<Complex64> {
     values.iter().map(narrow).collect()
 }
 
-/// The same case in both types.
+/// Creates the same case in both types.
 fn both(
     name: &str,
     op: &'static str,

@@ -1,4 +1,4 @@
-//! Joining and splitting.
+//! Concatenation and splitting.
 
 use placewright::tensor::DType;
 use placewright::tensor::Tensor;

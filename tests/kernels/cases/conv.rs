@@ -1,4 +1,4 @@
-//! Convolutions of single channels, transposed convolutions.
+//! Depthwise and transposed convolutions.
 
 use half::bf16;
 use half::f16;
@@ -24,7 +24,8 @@ fn windows(case: Case, stride: i64, padding: &str) -> Case {
         .text("data_format", "NHWC")
 }
 
-/// Number of windows, and padding before the first: the rule that TensorFlow documents.
+/// Returns the number of windows, and the padding before the first one, by the rule that TensorFlow
+/// documents.
 fn axis(input: usize, size: usize, stride: usize, padding: &str) -> (usize, usize) {
     if padding == "SAME" {
         let n = input.div_ceil(stride);
@@ -47,7 +48,7 @@ fn depthwise_case(name: &str, x: Tensor, filter: Tensor, stride: i64, padding: &
         .input(filter)
 }
 
-/// Pairs of a place and a tap that meet: (place, tap, input).
+/// Returns the input of each pair of a window and a tap: (window, tap, input).
 fn meetings(input: usize, size: usize, stride: usize, padding: &str) -> Vec<(usize, usize, usize)> {
     let (n, before) = axis(input, size, stride, padding);
     let all = (0..n).flat_map(|place| (0..size).map(move |tap| (place, tap)));
@@ -58,7 +59,7 @@ fn meetings(input: usize, size: usize, stride: usize, padding: &str) -> Vec<(usi
     .collect()
 }
 
-/// The plainest loop, in double precision.
+/// Plain reference loop, in double precision.
 fn random_depthwise(x: [usize; 4], filter: [usize; 3], stride: usize, padding: &str) -> Case {
     let [batch, rows, columns, channels] = x;
     let [size_y, size_x, multiplier] = filter;
@@ -122,7 +123,7 @@ fn depthwise() -> Vec<Case> {
         random_depthwise([1, 64, 64, 32], [3, 3, 1], 1, "SAME"),
         random_depthwise([1, 5, 6, 35], [3, 2, 1], 2, "SAME"),
         random_depthwise([1, 4, 4, 17], [2, 2, 2], 1, "VALID"),
-        // What tensorflow-cpu 2.21 gives: the padding is multiplied, too.
+        // As in tensorflow-cpu 2.21, the padding is multiplied, too.
         depthwise_case(
             "an infinite weight over the padding",
             tensor(&[1, 1, 2, 1], &[1.0f32, 2.0]),
@@ -211,7 +212,7 @@ fn transposed_case(
         .input(given)
 }
 
-/// The plainest loop, in double precision: each given pixel adds its window.
+/// Plain reference loop, in double precision: each input pixel adds its window.
 fn random_transposed(x: [usize; 4], filter: [usize; 3], stride: usize, padding: &str) -> Case {
     let [batch, rows, columns, channels] = x;
     let [size_y, size_x, depth] = filter;
@@ -279,7 +280,7 @@ fn transposed() -> Vec<Case> {
         random_transposed([1, 8, 8, 16], [2, 2, 64], 2, "SAME"),
         random_transposed([1, 9, 7, 2], [3, 3, 5], 2, "VALID"),
         random_transposed([3, 40, 40, 8], [3, 3, 16], 1, "SAME"),
-        // Columns that the stride divides, and those that it does not.
+        // Numbers of columns that the stride divides, and others.
         random_transposed([1, 6, 9, 33], [2, 3, 3], 3, "VALID"),
         random_transposed([2, 7, 10, 17], [4, 3, 5], 2, "SAME"),
         random_transposed([1, 7, 11, 16], [1, 1, 2], 3, "SAME"),

@@ -11,7 +11,7 @@ use crate::case::case;
 use crate::case::noise;
 use crate::case::tensor;
 
-/// An op, what it computes, and the interval that it is tried in.
+/// An op, its formula, and the interval in which it is tested.
 type Formula = (&'static str, fn(f64) -> f64, f64, f64);
 
 const NAN: f32 = f32::NAN;
@@ -39,7 +39,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Operands of different shapes, repeated along every combination of axes: rows long enough to be
+/// Operands of different shapes, broadcast along every combination of axes: rows long enough to be
 /// computed in pieces, and short ones.
 fn repeated() -> Vec<Case> {
     let shapes: [(&[usize], &[usize]); 9] = [
@@ -80,8 +80,8 @@ fn repeated() -> Vec<Case> {
     cases
 }
 
-/// The shape of the result, and where each of its elements comes from: by NumPy's rule, axis by
-/// axis.
+/// Returns the shape of the result, and the positions of the operands' elements, by NumPy's rule,
+/// axis by axis.
 fn meet(lhs: &[usize], rhs: &[usize]) -> (Vec<usize>, Vec<(usize, usize)>) {
     let rank = lhs.len().max(rhs.len());
     let long = |shape: &[usize]| [vec![1; rank - shape.len()], shape.to_vec()].concat();
@@ -144,7 +144,7 @@ fn functions() -> Vec<Case> {
     ];
     let mut cases = Vec::new();
     for (op, formula, low, high) in formulas {
-        // Long enough for several threads, and no multiple of any vector's length.
+        // Long enough for several threads, and not a multiple of any vector length.
         let n = 20_003;
         #[expect(clippy::cast_possible_truncation, reason = "an argument, rounded")]
         let input: Vec<f32> = noise(n, 9)
@@ -154,7 +154,7 @@ fn functions() -> Vec<Case> {
         let double: Vec<f64> = input.iter().map(|&x| formula(x.into())).collect();
         #[expect(clippy::cast_possible_truncation, reason = "rounded once")]
         let single: Vec<f32> = double.iter().map(|&y| y as f32).collect();
-        // The libraries' functions are good to some units in the last place.
+        // The libraries' functions are accurate to a few units in the last place.
         cases.push(unary("float", op, &input).gives_within(tensor(&[n], &single), 1e-6));
         let few = &input[..50];
         let wide: Vec<f64> = few.iter().map(|&x| x.into()).collect();
@@ -180,7 +180,8 @@ fn functions() -> Vec<Case> {
     cases
 }
 
-/// The error function by its definition: Simpson's rule over 2000 pieces, good to 1e-11 up to 4.
+/// The error function by its definition: Simpson's rule over 2000 intervals, accurate to 1e-11 up
+/// to 4.
 fn erf(x: f64) -> f64 {
     const PIECES: u32 = 2000;
     let width = x / f64::from(PIECES);
@@ -227,7 +228,7 @@ fn edges() -> Vec<Case> {
         unary("far from 0", "Softplus", &[100.0f32, -INF, NAN])
             .gives(tensor(&[3], &[100.0, 0.0, NAN])),
         unary("keeps digits", "Expm1", &[1e-10f64]).gives_within(tensor(&[1], &[1e-10]), 1e-20),
-        // 5.5e-42 in single precision would be 0 by subtraction.
+        // By subtraction, 5.5e-42 would be 0 in single precision.
         unary("keeps digits", "Erfc", &[5.0f64])
             .gives_within(tensor(&[1], &[1.537_459_794_428_035e-12]), 1e-22),
         unary("halves to even", "Round", &[0.5f32, 1.5, 2.5, -0.5, -1.5])

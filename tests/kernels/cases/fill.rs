@@ -1,4 +1,4 @@
-//! Shapes of tensors, tensors of one value or a range, joining along a new axis, and choice.
+//! Shapes of tensors, tensors of one value or a range, stacking along a new axis, and selection.
 
 use half::bf16;
 use half::f16;
@@ -209,7 +209,7 @@ fn whole_numbers(n: u16) -> impl Iterator<Item = f32> {
     (0..n).map(f32::from)
 }
 
-/// `start + i * delta` and no more rounding than that says.
+/// Expects `start + i * delta`, rounded once per operation.
 fn multiples<T>(name: &str, start: T, limit: T, delta: T) -> Case
 where
     T: Element + From<u16> + std::ops::Add<Output = T> + std::ops::Mul<Output = T> + PartialOrd,
@@ -237,7 +237,7 @@ fn ranges() -> Vec<Case> {
         range("the whole of a type", i8::MIN, i8::MAX, 100)
             .gives(tensor(&[3], &[i8::MIN, -28, 72])),
         range("floats", 0.0f32, 1.0, 0.25).gives(tensor(&[4], &[0.0f32, 0.25, 0.5, 0.75])),
-        // What tensorflow-cpu 2.21 gives: the start and a multiple, each rounded.
+        // As in tensorflow-cpu 2.21: the start and a multiple, each rounded.
         multiples("float", 0.1f32, 100.0, 0.1),
         multiples("double", -3.0, 40.0, 0.1f64),
         range("half", f16::ZERO, f16::from_f32(3000.0), f16::ONE).gives(tensor(

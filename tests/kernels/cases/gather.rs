@@ -63,7 +63,7 @@ fn gathers() -> Vec<Case> {
         gather("by short indices", counted(&[2]), tensor(&[1], &[1i16]), 0)
             .gives(tensor(&[1], &[1])),
         gather("by nothing", counted(&[2, 2]), picks(&[]), 1).gives(tensor(&[2, 0], &none)),
-        // TensorFlow looks at no index where nothing is copied.
+        // TensorFlow checks no index if nothing is copied.
         gather("nothing by anything", counted(&[2, 0]), picks(&[7]), 0)
             .gives(tensor(&[1, 0], &none)),
         gather(

@@ -1,4 +1,4 @@
-//! Images of another size, blocks of pixels as channels or batches.
+//! Resizing of images, blocks of pixels as channels or batches.
 
 use placewright::tensor::DType;
 use placewright::tensor::Tensor;

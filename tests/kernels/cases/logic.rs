@@ -1,4 +1,4 @@
-//! Comparisons, and functions of booleans and of bits.
+//! Comparisons, and functions of booleans and bits.
 
 use half::bf16;
 use half::f16;
@@ -191,7 +191,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A boolean of any byte, as it may come from outside.
+/// Returns a boolean stored as any byte, as external data may have it.
 fn boolean_of(value: u8) -> Boolean {
     let bytes = Tensor::from_bytes(DType::Bool, [1].into(), &[value]).expect("one byte");
     bytes.as_slice::<Boolean>().expect("a boolean")[0]
@@ -207,7 +207,7 @@ fn classes() -> Vec<Case> {
     .into_iter()
     .flat_map(|(name, expected)| {
         let expected = bools(&[6], &expected);
-        // The largest single is beyond f16 and bf16.
+        // The largest f32 exceeds the range of f16 and bf16.
         let short = [0.0f32, NAN, INF, -INF, -1.0, 2.0];
         [
             one("float", name, &values).gives(expected.clone()),
@@ -232,7 +232,8 @@ fn bits() -> Vec<Case> {
         )*] };
     }
     let mut cases = integers!(i8, i16, i32, i64, u8, u16, u32, u64);
-    // Where C++ has no answer: amounts are held to 0 and to one less than the number of bits.
+    // C++ leaves these undefined: shift amounts are clamped to 0 and to one less than the number of
+    // bits.
     cases.extend([
         op(
             "far",

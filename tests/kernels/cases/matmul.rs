@@ -20,7 +20,7 @@ fn matmul(name: &str, a: Tensor, b: Tensor, transpose: (bool, bool)) -> Case {
         .input(b)
 }
 
-/// The plainest loop, in double precision.
+/// Plain reference loop, in double precision.
 fn random(m: usize, k: usize, n: usize, transpose: (bool, bool)) -> Case {
     let (a, b) = (noise(m * k, 5), noise(k * n, 6));
     let at_a = |i: usize, p: usize| {
@@ -64,7 +64,7 @@ fn random(m: usize, k: usize, n: usize, transpose: (bool, bool)) -> Case {
     .gives_within(tensor(&[m, n], &expected), 5e-5)
 }
 
-/// `[1 2 3; 4 5 6] * [1 0; 2 1; 0 3]` in one type.
+/// Computes `[1 2 3; 4 5 6] * [1 0; 2 1; 0 3]` in one type.
 fn small<T: Element>(name: &str, from: fn(i8) -> T) -> Case {
     let t = |dims: &[usize], values: &[i8]| {
         tensor(dims, &values.iter().map(|&x| from(x)).collect::<Vec<T>>())

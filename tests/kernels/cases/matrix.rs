@@ -1,4 +1,4 @@
-//! Batches of matmuls, einsum.
+//! Batched matmuls, einsum.
 
 use half::bf16;
 use half::f16;
@@ -26,8 +26,8 @@ fn matmul(name: &str, x: Tensor, y: Tensor, adjoint: [bool; 2]) -> Case {
         .input(y)
 }
 
-/// The plainest loop, in double precision: `x` is `[a, b, m, k]`, `y` is `[c, d, k, n]`, and where
-/// sizes of batches differ, one is 1.
+/// Plain reference loop, in double precision: `x` is `[a, b, m, k]`, `y` is `[c, d, k, n]`. If
+/// batch sizes differ, one is 1.
 fn random(x_batch: [usize; 2], y_batch: [usize; 2], size: [usize; 3], adjoint: [bool; 2]) -> Case {
     let [m, k, n] = size;
     let dims = |batch: [usize; 2], rows: usize, columns: usize, swapped: bool| {
@@ -102,16 +102,16 @@ fn matmuls() -> Vec<Case> {
         cases.push(random([2, 3], [2, 3], [4, 5, 6], adjoint));
         cases.push(random([2, 1], [1, 3], [4, 5, 6], adjoint));
         cases.push(random([2, 3], [1, 1], [4, 5, 6], adjoint));
-        // Beyond one tile, on both sides of the sizes from which a right side is copied into
+        // Beyond one tile, on both sides of the size above which a right side is copied into
         // panels.
         cases.push(random([2, 3], [2, 3], [41, 17, 33], adjoint));
         cases.push(random([2, 1], [1, 3], [9, 11, 18], adjoint));
         cases.push(random([1, 3], [2, 1], [40, 5, 16], adjoint));
     }
     cases.extend([
-        // Many, over threads; few and large; one row each.
+        // Many, distributed over threads; few and large; one row each.
         random([8, 12], [8, 12], [32, 64, 32], [false, true]),
-        // More matrices than CUDA's launches are deep.
+        // More matrices than CUDA allows in the third dimension of a launch.
         random([300, 220], [300, 220], [1, 2, 1], [false, false]),
         random([1, 2], [1, 2], [300, 300, 100], [false, false]),
         random([4, 5], [1, 1], [1, 7, 9], [false, false]),

@@ -26,7 +26,7 @@ mod unary;
 /// A family's name and cases.
 type Family = (&'static str, fn() -> Vec<Case>);
 
-/// All cases, named `family::what it shows`.
+/// Returns all cases, named `family::description`.
 pub(crate) fn all() -> Vec<Case> {
     let families: [Family; 20] = [
         ("array", array::cases),

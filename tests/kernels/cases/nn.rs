@@ -1,4 +1,4 @@
-//! Convolution, pools, bias, softmax.
+//! Convolution, pooling, bias, softmax.
 
 use half::bf16;
 use half::f16;
@@ -27,7 +27,7 @@ fn bias(name: &str, value: Tensor, bias: Tensor, format: &str) -> Case {
         .input(bias)
 }
 
-/// 19 channels of 23 places: neither is a number of whole vectors.
+/// 19 channels of 23 pixels: neither number is a multiple of a vector length.
 fn wide_bias(format: &str) -> Case {
     let x: Vec<i32> = (0..2 * 19 * 23).collect();
     let b: Vec<i32> = (0..19).map(|channel| 1000 * channel).collect();
@@ -111,7 +111,7 @@ fn softmaxes() -> Vec<Case> {
             &format!("{bad} spoils its row only"),
             tensor(&[2, 41], &[row, [1.0; 41]].concat()),
         )
-        // The second row is 41 times the same: a sum and a quotient.
+        // The second row has the same value 41 times: a sum and a quotient.
         .gives_within(
             tensor(&[2, 41], &[[f32::NAN; 41], [1.0 / 41.0; 41]].concat()),
             1e-7,
@@ -183,8 +183,8 @@ impl Window {
         }
     }
 
-    /// Number of outputs on an axis, and the position of the first window: the rule that TensorFlow
-    /// documents.
+    /// Returns the number of outputs on an axis, and the position of the first window, by the rule
+    /// that TensorFlow documents.
     fn axis(self, axis: usize, input: usize, size: usize) -> (usize, isize) {
         let (stride, reach) = (self.strides[axis], (size - 1) * self.dilations[axis] + 1);
         let signed = |n: usize| isize::try_from(n).expect("small");
@@ -213,7 +213,7 @@ fn conv(name: &str, input: Tensor, filter: Tensor, window: Window) -> Case {
         .input(filter)
 }
 
-/// The plainest loop, in double precision.
+/// Plain reference loop, in double precision.
 fn random_conv(input: [usize; 4], filter: [usize; 4], window: Window) -> Case {
     let [batch, rows, columns, channels] = input;
     let [f_rows, f_columns, f_channels, outputs] = filter;
@@ -422,7 +422,7 @@ fn convolutions() -> Vec<Case> {
                 ..explicit
             },
         ),
-        // One element under the window: a matmul, unless there is a stride.
+        // One element per window: a matmul, unless there is a stride.
         random_conv([2, 5, 5, 8], [1, 1, 8, 6], same),
         random_conv(
             [2, 5, 5, 8],
@@ -460,7 +460,7 @@ fn pool<T: Element>(
         .input(tensor(input.0, input.1))
 }
 
-/// Both pools by the plainest loop.
+/// Plain reference loop for both poolings.
 fn random_pools(input: [usize; 4], size: [usize; 2], window: Window) -> [Case; 2] {
     let [batch, rows, columns, channels] = input;
     let x = noise(input.iter().product(), 4);
@@ -578,7 +578,7 @@ fn pools() -> Vec<Case> {
             same,
         )
         .refused("`ksize` has value 2147483648 out of range for an int32"),
-        // What tensorflow-cpu 2.21 gives.
+        // As in tensorflow-cpu 2.21.
         pool(
             "MaxPool",
             "not a number loses",
@@ -736,7 +736,7 @@ fn pools() -> Vec<Case> {
                 ..same
             },
         ),
-        // A vector of channels, and some left over.
+        // A vector of channels, and a remainder.
         ([2, 5, 4, 17], [3, 2], same),
         ([1, 4, 4, 35], [2, 2], PLAIN),
     ] {

@@ -1,4 +1,4 @@
-//! Normalisation: of batches, of neighbouring channels; activations of floats.
+//! Normalisation over batches and over neighbouring channels; activations of floats.
 
 use half::bf16;
 use half::f16;
@@ -38,7 +38,7 @@ fn batch_norm(name: &str, op: &'static str, x: Tensor, parameters: Parameters<'_
     })
 }
 
-/// Result, mean and variance, mean and variance of the batch.
+/// Returns the result, mean and variance, and mean and variance of the batch.
 fn outputs(
     y: Tensor,
     mean: &[f32],
@@ -55,7 +55,7 @@ fn outputs(
     all
 }
 
-/// The plainest loop, in double precision: 17 channels of 3 x 7 pixels, in both orders.
+/// Plain reference loop, in double precision: 17 channels of 3 x 7 pixels, in both layouts.
 fn random_batches(channels_first: bool) -> Case {
     let (images, pixels, channels) = (2, 21, 17);
     let x = noise(images * pixels * channels, 1);
@@ -246,7 +246,7 @@ fn lrn(name: &str, x: Tensor, radius: i64, [bias, alpha, beta]: [f32; 3]) -> Cas
         .input(x)
 }
 
-/// The plainest loop, in double precision.
+/// Plain reference loop, in double precision.
 fn random_lrn(channels: usize, radius: usize, [bias, alpha, beta]: [f32; 3]) -> Case {
     let x = noise(6 * channels, 4);
     let mut expected = Vec::new();
@@ -281,7 +281,7 @@ fn responses() -> Vec<Case> {
         random_lrn(5, 1, [2.0, 1.0, 1.0]),
         random_lrn(3, 9, [1.0, 1.0, 0.75]),
         random_lrn(1, 0, [1.0, 1.0, 2.0]),
-        // What tensorflow-cpu 2.21 gives: no power of a negative number, not even a whole one.
+        // As in tensorflow-cpu 2.21: a negative number has no power, not even a whole one.
         lrn(
             "a negative weight",
             tensor(&[1, 1, 1, 3], &[1.0f32, 2.0, 0.5]),

@@ -1,4 +1,4 @@
-//! Margins: constant and mirrored.
+//! Padding, constant and mirrored.
 
 use placewright::tensor::DType;
 use placewright::tensor::Tensor;
@@ -26,7 +26,7 @@ fn counted(dims: &[usize]) -> Tensor {
     tensor(dims, &values)
 }
 
-/// `counted(&[30, 64])` with a margin of 1 and 2 rows, 4 and 8 columns.
+/// Returns `counted(&[30, 64])` with margins of 1 and 2 rows, 4 and 8 columns.
 fn padded_rows(around: i32) -> Vec<i32> {
     let at = |row: i32, column: i32| match (row - 1, column - 4) {
         (row @ 0..30, column @ 0..64) => row * 64 + column + 1,

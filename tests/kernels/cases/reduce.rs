@@ -1,4 +1,4 @@
-//! Reductions, positions of extremes, running sums.
+//! Reductions, positions of extremes, cumulative sums.
 
 use half::bf16;
 use half::f16;
@@ -83,7 +83,8 @@ pub(crate) fn cases() -> Vec<Case> {
         reduce("integers wrap around", "Sum", &[2], &[i32::MAX, 1], &[0])
             .gives(tensor(&[], &[i32::MIN])),
         reduce("integers wrap around", "Prod", &[2], &[100u8, 3], &[0]).gives(tensor(&[], &[44u8])),
-        // Eigen's mean of short integers is summed in 64 bits and divided towards zero.
+        // Eigen's mean of short integers is summed in 64 bits, and its quotient is rounded towards
+        // zero.
         reduce("of integers", "Mean", &[2, 2], &[100i8, 101, -7, 0], &[1])
             .gives(tensor(&[2], &[100i8, -3])),
         reduce("not a number", "Max", &[2, 2], &[1.0, NAN, NAN, 2.0], &[1])
@@ -129,7 +130,7 @@ pub(crate) fn cases() -> Vec<Case> {
         booleans("of nothing", "All", &[0], &[], &[0]).gives(typed_tensor(DType::Bool, &[], &[1])),
         booleans("an axis that is not there", "All", &[1], &[1], &[1])
             .refused("invalid reduction dimension (1"),
-        // Summed in single precision: 2048 + 1 is no half.
+        // Summed in single precision: 2048 + 1 is not an f16.
         reduce(
             "half",
             "Sum",
@@ -176,7 +177,7 @@ fn every_type() -> Vec<Case> {
     }
 }
 
-/// One tensor under all sets of axes, and larger ones, the last for several threads.
+/// Reduces one tensor over all sets of axes, and larger ones, the last with several threads.
 fn every_axis() -> Vec<Case> {
     let shapes: [&[usize]; 5] = [
         &[3, 4, 5],
@@ -234,11 +235,12 @@ fn every_axis() -> Vec<Case> {
     cases
 }
 
-/// Many terms per result, which devices share out: `[outer, n, inner]` without its second axis.
+/// Reduces many terms per result, which devices distribute: `[outer, n, inner]` without its second
+/// axis.
 fn long_axes() -> Vec<Case> {
     let tenths = vec![0.1f32; 1_000_000];
     let mut cases = vec![
-        // Added one after the other, they are off by a hundredth.
+        // Added sequentially, they are off by a hundredth.
         reduce("a million tenths", "Mean", &[1_000_000], &tenths, &[0])
             .gives_within(tensor(&[], &[0.1f32]), 2e-6),
     ];
@@ -250,7 +252,7 @@ fn long_axes() -> Vec<Case> {
         [40, 2_000, 1],
     ] {
         let [outer, n, inner] = dims;
-        // Far from 0 on one side, so that roundings do not even out.
+        // Far from 0 on one side, so that rounding errors do not cancel.
         let values: Vec<f32> = noise(outer * n * inner, 7)
             .iter()
             .map(|x| x + 1.25)
@@ -278,7 +280,7 @@ fn long_axes() -> Vec<Case> {
             |scale: f64| -> Vec<f32> { sums.iter().map(|&sum| (sum * scale) as f32).collect() };
         let (name, left) = (format!("{dims:?} over 1"), [outer, inner]);
         cases.extend([
-            // Some roundings of partial sums, each of a ten-millionth.
+            // A few roundings of partial sums, each of one part in ten million.
             reduce(&name, "Sum", &dims, &values, &[1])
                 .gives_within(tensor(&left, &rounded(1.0)), 2e-6),
             reduce(&name, "Mean", &dims, &values, &[1])
@@ -286,7 +288,8 @@ fn long_axes() -> Vec<Case> {
             reduce(&name, "Max", &dims, &values, &[1]).gives(tensor(&left, &largest)),
             reduce(&format!("{name}, wrapping"), "Sum", &dims, &numbers, &[1])
                 .gives(tensor(&left, &wrapped)),
-            // There are 65536 values, so that the largest is there more than once in some.
+            // There are only 65536 distinct values, so the maximum sometimes occurs more than
+            // once.
             arg(&name, "ArgMax", &dims, &values, 1).gives(tensor(&left, &places)),
         ]);
     }
@@ -302,7 +305,7 @@ fn positions() -> Vec<Case> {
         arg("the first of equals", "ArgMax", &[4], &[1, 7, 7, 1], 0).gives(tensor(&[], &[1i64])),
         arg("the first of equals", "ArgMin", &[2, 2], &[1, 7, 1, 7], 0)
             .gives(tensor(&[2], &[0i64, 0])),
-        // Eigen's comparison passes over NaNs, and begins at the finite value that is least.
+        // Eigen's comparison skips NaNs, and starts at the lowest finite value.
         arg("not a number", "ArgMax", &[3], &[NAN, 1.0, 2.0], 0).gives(tensor(&[], &[2i64])),
         arg("not a number", "ArgMin", &[3, 1], &[3.0, NAN, 2.0], 0).gives(tensor(&[1], &[2i64])),
         arg("nothing but NaN", "ArgMax", &[2], &[NAN, NAN], 0).gives(tensor(&[], &[0i64])),

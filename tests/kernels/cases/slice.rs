@@ -20,7 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// `0, 1, 2, ..` in this shape.
+/// Returns `0, 1, 2, ..` in this shape.
 fn counted(dims: &[usize]) -> Tensor {
     let values: Vec<i32> = (0..).take(dims.iter().product()).collect();
     tensor(dims, &values)
@@ -83,7 +83,7 @@ fn slices() -> Vec<Case> {
     cases
 }
 
-/// Begin, end and stride of one entry, and which masks have its bit.
+/// Begin, end and stride of one entry, and the masks that have its bit.
 #[derive(Clone, Copy)]
 struct Entry(i32, i32, i32, &'static str);
 
@@ -265,7 +265,7 @@ fn transpose(name: &str, input: Tensor, permutation: &[i32]) -> Case {
         .named_input("perm", tensor(&[permutation.len()], permutation))
 }
 
-/// The plainest loop: every output index is taken apart.
+/// Plain reference loop: decomposes every output index.
 fn permuted(dims: &[usize], permutation: &[i32]) -> Case {
     let axes: Vec<usize> = permutation
         .iter()

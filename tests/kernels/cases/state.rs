@@ -1,4 +1,4 @@
-//! Constants, feeds, nodes that hand on what they get.
+//! Constants, feeds, nodes that forward their input.
 
 use placewright::graph::AttrValue;
 use placewright::tensor::DType;
@@ -49,7 +49,7 @@ pub(crate) fn cases() -> Vec<Case> {
             .gives(Tensor::from_bools([2], &[true, false]).expect("two values")),
         case("identity without input", "Identity")
             .typed("T", DType::F32)
-            .refused("input 0 is missing"),
+            .refused("input 0 does not exist"),
     ];
     for op in [
         "Identity",

@@ -9,7 +9,7 @@ use crate::case::case;
 use crate::case::noise;
 use crate::case::tensor;
 
-/// An op and what it computes.
+/// An op and its formula.
 type Formula = (&'static str, fn(f64) -> f64);
 
 const NAN: f32 = f32::NAN;
@@ -63,7 +63,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ("Erf", integral_of_the_bell),
     ];
     for (op, formula) in formulas {
-        // Long enough for several threads, and no multiple of any vector's length.
+        // Long enough for several threads, and not a multiple of any vector length.
         let input: Vec<f32> = noise(40_003, 9).iter().map(|x| x * 4.0).collect();
         let positive = matches!(op, "Log" | "Sqrt" | "Rsqrt");
         let input: Vec<f32> = input
@@ -73,8 +73,8 @@ pub(crate) fn cases() -> Vec<Case> {
         let double: Vec<f64> = input.iter().map(|&x| formula(x.into())).collect();
         #[expect(clippy::cast_possible_truncation, reason = "rounded once")]
         let single: Vec<f32> = double.iter().map(|&y| y as f32).collect();
-        // The library's functions are good to some units in the last place; its error function to
-        // 7e-7.
+        // The library's functions are accurate to a few units in the last place; its error function
+        // to 7e-7.
         cases.push(unary("float", op, &input).gives_within(tensor(&[40_003], &single), 1e-6));
         let few = &input[..100];
         let wide: Vec<f64> = few.iter().map(|&x| x.into()).collect();
@@ -96,7 +96,8 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The error function by its definition: Simpson's rule over 2000 pieces, good to 1e-11 up to 4.
+/// The error function by its definition: Simpson's rule over 2000 intervals, accurate to 1e-11 up
+/// to 4.
 fn integral_of_the_bell(x: f64) -> f64 {
     const PIECES: u32 = 2000;
     let width = x / f64::from(PIECES);

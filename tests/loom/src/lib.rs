@@ -39,22 +39,23 @@ use crate::gate::Gate;
 use crate::lease::Lease;
 use crate::ready::ReadySet;
 
-/// Interruptions of threads in one order of steps. Two find nearly all that goes wrong in practice,
-/// and each further one multiplies the orders; with three, all models together take about a second.
+/// Maximum number of preemptions in one execution. Two find nearly all bugs in practice, and each
+/// further one multiplies the number of executions; with three, all models together take about a
+/// second.
 const N_PREEMPTIONS_MAX: usize = 3;
 
-/// Runs a model under every order.
+/// Runs a model in every order.
 fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(N_PREEMPTIONS_MAX);
     builder.check(model);
 }
 
-/// Numbers in two integers of the bitmap, so that there is a bitmap above.
+/// A number in another integer of the bitmap than 1, so that the set has an upper bitmap.
 const FAR: u32 = 70;
 const BOUND: usize = 128;
 
-/// Two threads add and take: each number is taken once, and none is lost.
+/// Two threads insert and pop: each number is popped once, and none is lost.
 pub fn every_number_is_taken_once() {
     check(|| {
         let set = Arc::new(ReadySet::new(BOUND));
@@ -76,9 +77,9 @@ pub fn every_number_is_taken_once() {
     });
 }
 
-/// One thread empties an integer of the bitmap while another one adds a number to it: the number is
-/// found.
-pub fn a_word_that_is_emptied_and_filled_at_one_time_is_not_lost() {
+/// One thread empties an integer of the bitmap while another one inserts a number into it: the
+/// number is found.
+pub fn an_integer_emptied_and_filled_concurrently_is_not_lost() {
     check(|| {
         let set = Arc::new(ReadySet::new(BOUND));
         set.insert(FAR);
@@ -94,15 +95,15 @@ pub fn a_word_that_is_emptied_and_filled_at_one_time_is_not_lost() {
     });
 }
 
-/// The last of three to count sees what the others wrote, and may change it: readers of a value,
-/// edges to an operation.
-pub fn who_counts_the_last_has_it_alone() {
+/// The last of three threads to count down sees what the others wrote, and has exclusive access:
+/// like readers of a value, or edges to an operation.
+pub fn the_last_to_count_has_exclusive_access() {
     check(|| {
         let shared = Arc::new((Countdown::new(), UnsafeCell::new(0)));
         shared.0.set(3);
         let count = |shared: &(Countdown, UnsafeCell<u32>)| {
             shared.1.with(|value| {
-                // SAFETY: the checker panics if somebody writes meanwhile.
+                // SAFETY: the checker panics on a concurrent write.
                 assert_eq!(unsafe { *value }, 0);
             });
             if shared.0.count() {
@@ -127,16 +128,16 @@ pub fn who_counts_the_last_has_it_alone() {
     });
 }
 
-/// The thread that owns something writes it, shares it with two others, and takes it back: it is
-/// not used any more, and what was written is seen. A later caller is refused.
-pub fn what_is_lent_comes_back() {
+/// The owner of a value writes it, shares it with two threads, and closes the gate. Then nobody
+/// uses it any more, and the owner sees all writes. A later borrower is rejected.
+pub fn a_lent_value_is_returned() {
     check(|| {
         let shared = Arc::new((
             Lease::new(),
             UnsafeCell::new(0),
             [(); 2].map(|()| UnsafeCell::new(0)),
         ));
-        // SAFETY: nobody else has it yet; the checker panics otherwise.
+        // SAFETY: no other thread has it yet; the checker panics otherwise.
         shared.1.with_mut(|lent| unsafe { *lent = 1 });
         let helpers: Vec<_> = (0..2)
             .map(|helper| {
@@ -144,9 +145,9 @@ pub fn what_is_lent_comes_back() {
                 thread::spawn(move || {
                     let (lease, lent, written) = &*shared;
                     if lease.enter() {
-                        // SAFETY: the checker panics if the owner writes meanwhile.
+                        // SAFETY: the checker panics if the owner writes concurrently.
                         let lent = lent.with(|lent| unsafe { *lent });
-                        assert_eq!(lent, 1, "what is lent is seen");
+                        assert_eq!(lent, 1, "borrowers see the owner's write");
                         // SAFETY: as above.
                         written[helper].with_mut(|written| unsafe { *written = lent });
                         lease.leave();
@@ -162,27 +163,28 @@ pub fn what_is_lent_comes_back() {
             .2
             .each_ref()
             .map(|written| written.with(|written| unsafe { *written }));
-        assert!(!shared.0.enter(), "it is closed");
+        assert!(!shared.0.enter(), "the gate is closed");
         for helper in helpers {
             helper.join().unwrap();
         }
         for (before, written) in written.into_iter().zip(&shared.2) {
             // SAFETY: as above.
             let after = written.with(|written| unsafe { *written });
-            assert_eq!(before, after, "the owner has seen all that was written");
+            assert_eq!(before, after, "the owner sees all writes");
         }
     });
 }
 
-/// A run of operations that wait for each other, as `Run` in the host has it: what `execute/run.rs`
-/// does between the parts that are included here, without kernels, deadlines that pass, and pool.
+/// A run of operations that wait for each other, like `Run` in the host: the code of
+/// `execute/run.rs` between the included parts, without kernels, without deadlines that expire, and
+/// without a pool.
 struct ModelRun {
     gate: Gate,
     ready: ReadySet,
-    /// Per operation the edges that lead to it, and those that are left.
+    /// Per operation, the number of edges into it, and the countdown of those that are left.
     waits: Vec<(usize, Countdown)>,
     successors: &'static [&'static [u32]],
-    /// Per operation how often it was executed, and what its executors wrote.
+    /// Per operation, the number of executions, and the value that they write.
     executed: Vec<(AtomicUsize, UnsafeCell<u32>)>,
     fails_at: Option<u32>,
 }
@@ -216,7 +218,7 @@ impl ModelRun {
         Arc::new(run)
     }
 
-    /// What the thread that called does.
+    /// The loop of the calling thread.
     fn drive(&self) {
         loop {
             self.work();
@@ -229,9 +231,8 @@ impl ModelRun {
         self.gate.sleep_until(|| self.gate.is_idle());
     }
 
-    /// The same where operations may be asynchronous, and nobody executes anything while they are
-    /// waited for; until somebody interrupts it. The checker has no clock, so that nothing but
-    /// a wake ends a sleep.
+    /// The same if operations may be asynchronous: nobody executes anything while they are waited
+    /// for, until the run is interrupted. The checker has no clock, so only a wake-up ends a sleep.
     fn drive_async(&self, is_interrupted: impl Fn() -> bool) {
         let deadline = Instant::now().checked_add(Duration::from_secs(1 << 20));
         assert!(deadline.is_some());
@@ -249,7 +250,7 @@ impl ModelRun {
         self.gate.sleep_until(|| self.gate.is_idle());
     }
 
-    /// An asynchronous operation ends, on a thread that executes nothing else.
+    /// Ends an asynchronous operation, on a thread that executes nothing else.
     fn end_async(&self, rank: u32) {
         self.gate.enter();
         if self.gate.has_failed() {
@@ -286,7 +287,8 @@ impl ModelRun {
         self.gate.leave(n_ended);
     }
 
-    /// Writes its value, which nobody else may look at, and reads those of the operations before.
+    /// Writes its value, which no other thread may access, and reads those of the operations
+    /// before.
     fn execute(&self, rank: u32) -> bool {
         let (n_executed, value) = &self.executed[rank as usize];
         assert_eq!(
@@ -294,7 +296,7 @@ impl ModelRun {
             0,
             "{rank} is executed twice"
         );
-        // SAFETY: the checker panics if somebody else has it meanwhile.
+        // SAFETY: the checker panics on concurrent access.
         value.with_mut(|value| unsafe { *value = 1 });
         for (before, successors) in self.successors.iter().enumerate() {
             if successors.contains(&rank) {
@@ -309,7 +311,7 @@ impl ModelRun {
     fn release(&self, rank: u32) -> Option<u32> {
         let (mut next, mut n_offered) = (None, 0);
         for &successor in self.successors[rank as usize] {
-            // One edge needs no counting, as in the host.
+            // A single edge needs no counting, as in the host.
             let (n_waits, waits) = &self.waits[successor as usize];
             if *n_waits > 1 && !waits.count() {
                 continue;
@@ -328,7 +330,7 @@ impl ModelRun {
     }
 }
 
-/// The caller and one helper; the helper works once, as if it had been asked at the start.
+/// Runs the caller and one helper. The helper works once, as if it had been woken at the start.
 fn run(successors: &'static [&'static [u32]], fails_at: Option<u32>) {
     check(move || {
         let run = ModelRun::new(successors, fails_at);
@@ -345,7 +347,7 @@ fn run(successors: &'static [&'static [u32]], fails_at: Option<u32>) {
                 "an operation is lost"
             );
             if run.gate.is_idle() {
-                // SAFETY: the checker panics if a helper still writes.
+                // SAFETY: the checker panics if a helper is still writing.
                 let written = value.with(|value| unsafe { *value });
                 assert_eq!(written as usize, n_executed);
             }
@@ -354,29 +356,30 @@ fn run(successors: &'static [&'static [u32]], fails_at: Option<u32>) {
     });
 }
 
-/// 0, then 1 and 2 on any thread, then 3: the caller never sleeps for ever, and sees everything
-/// when it returns.
+/// Operation 0, then 1 and 2 on any thread, then 3: the caller does not sleep forever, and sees all
+/// writes when it returns.
 pub fn a_run_ends_and_the_caller_sees_it() {
     run(&[&[1, 2], &[3], &[3], &[]], None);
 }
 
-/// Two operations that may start at once.
+/// Two operations that may start at the same time.
 pub fn independent_operations_are_shared() {
     run(&[&[], &[]], None);
 }
 
-/// A failure ends the run, whichever thread waits.
+/// A failure ends the run, whichever thread is waiting.
 pub fn a_run_that_fails_ends() {
     run(&[&[1, 2], &[3], &[3], &[]], Some(1));
 }
 
-/// A caller that waits for an asynchronous operation until a deadline is woken by its end, goes on
-/// with what that made ready, and sees everything when it returns; also where the operation fails.
+/// A caller that waits for an asynchronous operation with a deadline is woken by its end, continues
+/// with the operations that are then ready, and sees all writes when it returns, even if the
+/// operation fails.
 pub fn a_caller_with_a_deadline_sees_what_ends_later() {
     for fails_at in [None, Some(0)] {
         check(move || {
             let run = ModelRun::new(&[&[1], &[]], fails_at);
-            // Started already: the caller has taken it.
+            // Already started: the caller has taken it.
             assert_eq!(run.ready.pop(), Some(0));
             let kernel = {
                 let run = Arc::clone(&run);
@@ -387,7 +390,7 @@ pub fn a_caller_with_a_deadline_sees_what_ends_later() {
             let counts = [1, usize::from(fails_at.is_none())];
             for ((n_executed, value), expected) in run.executed.iter().zip(counts) {
                 assert_eq!(n_executed.load(Relaxed), expected);
-                // SAFETY: the checker panics if somebody still writes.
+                // SAFETY: the checker panics if a thread is still writing.
                 let written = value.with(|value| unsafe { *value });
                 assert_eq!(written as usize, expected);
             }
@@ -396,12 +399,12 @@ pub fn a_caller_with_a_deadline_sees_what_ends_later() {
     }
 }
 
-/// Two asynchronous operations that are under way at one time, and end on two threads: what waits
-/// for both is executed once, by the caller, whichever of them ends last.
-pub fn what_waits_for_two_that_end_later_is_executed_once() {
+/// Two asynchronous operations are in flight and end on two threads. The operation that waits for
+/// both is executed once, by the caller, whichever of them ends last.
+pub fn a_successor_of_two_asynchronous_operations_is_executed_once() {
     check(|| {
         let run = ModelRun::new(&[&[2], &[2], &[]], None);
-        // Started already, both: the caller waits for neither of them alone.
+        // Both are already started: the caller waits for both.
         assert_eq!((run.ready.pop(), run.ready.pop()), (Some(0), Some(1)));
         let copies = [0, 1].map(|rank| {
             let run = Arc::clone(&run);
@@ -411,7 +414,7 @@ pub fn what_waits_for_two_that_end_later_is_executed_once() {
         assert!(run.gate.is_over() && run.gate.is_idle());
         for (n_executed, value) in &run.executed {
             assert_eq!(n_executed.load(Relaxed), 1);
-            // SAFETY: the checker panics if somebody still writes.
+            // SAFETY: the checker panics if a thread is still writing.
             assert_eq!(value.with(|value| unsafe { *value }), 1);
         }
         for copy in copies {
@@ -420,8 +423,8 @@ pub fn what_waits_for_two_that_end_later_is_executed_once() {
     });
 }
 
-/// A caller that waits for an asynchronous operation is woken by who interrupts it, whether the
-/// operation ends meanwhile or not at all; nobody begins anything when it has returned.
+/// A caller that waits for an asynchronous operation is woken by an interrupt, whether the
+/// operation ends meanwhile or not. Nothing starts after the caller has returned.
 pub fn a_caller_with_a_deadline_sees_an_interrupt() {
     for ends in [false, true] {
         check(move || {
@@ -447,7 +450,7 @@ pub fn a_caller_with_a_deadline_sees_an_interrupt() {
             if let Some(kernel) = kernel {
                 kernel.join().unwrap();
             } else {
-                // Later than everybody else.
+                // After all other threads.
                 run.end_async(0);
                 assert_eq!(n_executed(0), 0);
             }

@@ -15,12 +15,12 @@ pub(super) use loom::thread::Thread;
 pub(super) use loom::thread::current;
 pub(super) use loom::thread::park;
 
-/// One look: the checker has no clock, and looking again changes nothing.
+/// Checks once: the checker has no clock, and checking again changes nothing.
 pub(super) fn spin_until(is_reached: impl Fn() -> bool) -> bool {
     is_reached()
 }
 
-/// The checker takes `SeqCst` accesses for `AcqRel`; only its fence is what they are.
+/// The checker treats `SeqCst` accesses as `AcqRel`; only its fence is sequentially consistent.
 pub(super) fn between_write_and_read() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }

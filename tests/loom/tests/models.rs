@@ -6,18 +6,18 @@ fn every_number_is_taken_once() {
 }
 
 #[test]
-fn a_word_that_is_emptied_and_filled_at_one_time_is_not_lost() {
-    placewright_loom::a_word_that_is_emptied_and_filled_at_one_time_is_not_lost();
+fn an_integer_emptied_and_filled_concurrently_is_not_lost() {
+    placewright_loom::an_integer_emptied_and_filled_concurrently_is_not_lost();
 }
 
 #[test]
-fn who_counts_the_last_has_it_alone() {
-    placewright_loom::who_counts_the_last_has_it_alone();
+fn the_last_to_count_has_exclusive_access() {
+    placewright_loom::the_last_to_count_has_exclusive_access();
 }
 
 #[test]
-fn what_is_lent_comes_back() {
-    placewright_loom::what_is_lent_comes_back();
+fn a_lent_value_is_returned() {
+    placewright_loom::a_lent_value_is_returned();
 }
 
 #[test]
@@ -41,8 +41,8 @@ fn a_caller_with_a_deadline_sees_what_ends_later() {
 }
 
 #[test]
-fn what_waits_for_two_that_end_later_is_executed_once() {
-    placewright_loom::what_waits_for_two_that_end_later_is_executed_once();
+fn a_successor_of_two_asynchronous_operations_is_executed_once() {
+    placewright_loom::a_successor_of_two_asynchronous_operations_is_executed_once();
 }
 
 #[test]

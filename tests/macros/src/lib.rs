@@ -1,10 +1,10 @@
-//! Attributes of the functions of `tests/all`, which register them with its harness
+//! Attributes for the functions of `tests/all`, which register them with the harness of these tests
 //! (`tests/all/harness.rs`).
 //!
-//! `#[test]` stands for the attribute of the same name that Rust has, whose harness cannot leave a
-//! test out while it runs. `#[needs(Sycl, Nvrtc)]` below it names variants of `Need`
-//! (`tests/support/needs.rs`): if one is absent, the test is ignored. `#[helper]` is a function
-//! that a test runs in a process of its own; it is not a test.
+//! `#[test]` replaces Rust's attribute of the same name, whose harness cannot ignore a test while
+//! it runs. `#[needs(Sycl, Nvrtc)]` below it lists variants of `Need` (`tests/support/needs.rs`):
+//! if one is absent, the test is ignored. `#[helper]` marks a function that a test runs in a
+//! separate process; it is not a test.
 
 use proc_macro::Delimiter;
 use proc_macro::TokenStream;

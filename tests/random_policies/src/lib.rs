@@ -1,10 +1,9 @@
-//! Policies of random code: modules of wasm-smith that import and export what the contract says.
+//! Policies of random code: modules from wasm-smith with the contract's imports and exports.
 //!
-//! Random code alone would never get as far as `place`: `configure` has to return a pointer to
-//! memory that says "ok". So most of the functions that are called before have a sound body, and
-//! `place` mostly ends by offering a plan whose numbers are random. What the code between does
-//! (calls of the host with any arguments, loops without end, memory that grows, traps) is
-//! the generator's.
+//! Purely random code would never reach `place`: `configure` must return a pointer to memory that
+//! contains "ok". So most of the functions that are called before it have a valid body, and `place`
+//! usually ends by offering a plan of random numbers. The generator decides what the rest of the
+//! code does: host calls with any arguments, endless loops, growing memory, traps.
 
 mod sound;
 
@@ -15,33 +14,33 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use wit_component::{ComponentEncoder, StringEncoding};
 use wit_parser::{LiftLowerAbi, ManglingAndAbi, Resolve, WorldId};
 
-/// What kind of file it is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// A core module with the contract in a custom section, as compilers leave it.
+    /// A core module with the contract in a custom section, as compilers emit it.
     Module,
     /// The same as a component.
     Component,
-    /// One of the two, with some bytes changed, moved or cut off.
+    /// Either of these, with some bytes changed, moved or removed.
     Damaged,
-    /// Bytes that are nothing.
+    /// Arbitrary bytes.
     Bytes,
 }
 
 /// A file that may be a policy.
 #[derive(Debug, Clone)]
 pub struct RandomPolicy {
-    /// What kind of file it is.
+    /// Its kind.
     pub kind: Kind,
-    /// The file.
+    /// The bytes of the file.
     pub bytes: Vec<u8>,
 }
 
 impl RandomPolicy {
-    /// A policy for graphs of about `n_nodes` nodes and `n_devices` devices.
+    /// Creates a policy for graphs of about `n_nodes` nodes and `n_devices` devices.
     ///
     /// # Errors
-    /// The bytes to choose from are too few.
+    /// If there are too few bytes to choose from.
     pub fn new(u: &mut Unstructured<'_>, n_nodes: u32, n_devices: u32) -> Result<Self> {
         let kind = match u.int_in_range(0..=15)? {
             0 => Kind::Bytes,
@@ -63,7 +62,7 @@ impl RandomPolicy {
         Ok(Self { kind, bytes })
     }
 
-    /// The policy of a seed: always the same.
+    /// Creates the policy of a seed, which is always the same.
     pub fn of_seed(seed: u64, n_nodes: u32, n_devices: u32) -> Self {
         let data = bytes_of_seed(seed, 16 << 10);
         Self::new(&mut Unstructured::new(&data), n_nodes, n_devices)
@@ -71,7 +70,7 @@ impl RandomPolicy {
     }
 }
 
-/// Bytes that only look random (SplitMix64).
+/// Returns pseudo-random bytes (SplitMix64).
 fn bytes_of_seed(seed: u64, n: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x2545_f491_4f6c_dd1d);
     let mut next = || {
@@ -84,7 +83,7 @@ fn bytes_of_seed(seed: u64, n: usize) -> Vec<u8> {
     (0..n.div_ceil(8)).flat_map(|_| next()).take(n).collect()
 }
 
-/// Half of them begin as a module or component does.
+/// Half of them start like a module or component.
 fn random_bytes(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut bytes = match u.int_in_range(0..=3)? {
         0 => b"\0asm\x01\0\0\0".to_vec(),
@@ -98,7 +97,7 @@ fn random_bytes(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Changes, moves or cuts off some bytes.
+/// Changes, moves or removes some bytes.
 fn damage(u: &mut Unstructured<'_>, bytes: &mut Vec<u8>) -> Result<()> {
     for _ in 0..=u.int_in_range(0..=4)? {
         if bytes.is_empty() {
@@ -124,8 +123,7 @@ fn damage(u: &mut Unstructured<'_>, bytes: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// The contract and the worlds that a policy may implement, with a module of each that does
-/// nothing.
+/// The contract and the worlds that a policy may implement, each with a module that does nothing.
 struct Contract {
     resolve: Resolve,
     worlds: Vec<(WorldId, Vec<u8>)>,
@@ -151,7 +149,7 @@ fn contract() -> &'static Contract {
     })
 }
 
-/// A valid policy of random code.
+/// Creates a valid policy of random code.
 fn smith(
     u: &mut Unstructured<'_>,
     n_nodes: u32,
@@ -177,12 +175,12 @@ fn smith(
         max_table_elements: 100,
         max_tables: 2,
         max_types: 40,
-        // Beyond what the sandbox runs.
+        // Beyond what the sandbox supports.
         custom_page_sizes_enabled: false,
         exceptions_enabled: false,
         gc_enabled: false,
         memory64_enabled: false,
-        // References to what a host collects.
+        // References to garbage-collected values.
         reference_types_enabled: u.ratio(1, 32)?,
         relaxed_simd_enabled: false,
         shared_everything_threads_enabled: false,
@@ -191,7 +189,7 @@ fn smith(
         wide_arithmetic_enabled: false,
         ..wasm_smith::Config::default()
     };
-    // Its own part of the bytes, so that what comes after has some, too.
+    // Uses only a part of the bytes, so that some are left for the rest.
     let n_code = u.len() * 3 / 4;
     let code = u.bytes(n_code)?;
     let mut random = wasm_smith::Module::new(config, &mut Unstructured::new(code))?.to_bytes();
@@ -205,7 +203,7 @@ fn smith(
         .validate(false)
         .module(&random)
         .and_then(|mut encoder| encoder.encode());
-    // What cannot be encoded is for the host to say.
+    // If the module cannot be encoded, the host must reject it.
     Ok(encoded.unwrap_or(random))
 }
 

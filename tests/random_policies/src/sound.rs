@@ -1,4 +1,4 @@
-//! Bodies that hold to the canonical ABI, for some functions of a random module.
+//! Function bodies that conform to the canonical ABI, for some functions of a random module.
 
 use arbitrary::{Result, Unstructured};
 use wasm_encoder::reencode::{Error, Reencode, utils};
@@ -11,18 +11,18 @@ use wasmparser::{
     FunctionSectionReader, Parser, Payload, TypeRef,
 };
 
-/// Where a result lies: zeroes, which say "ok", "none" or an empty list.
+/// The address of results: zeroes, which mean "ok", "none" or an empty list.
 const RESULT: i32 = 16;
 const RESULT_BYTES: i32 = 64;
-/// Where the numbers of a plan lie.
+/// The address of a plan's numbers.
 const NUMBERS: i32 = 1024;
-/// A page holds the plans of any graph that is asked for.
+/// Enough pages for a plan of any requested graph.
 const PAGES: u64 = 2;
 
 const PLANNING: &str = "placewright:policy/planning@0.1.0";
 const PLACE: &str = "placewright:policy/whole-graph@0.1.0#place";
 
-/// What a module has, by name.
+/// The parts of a module, by name.
 #[derive(Default)]
 struct Parts {
     types: Vec<FuncType>,
@@ -90,7 +90,8 @@ impl Parts {
     }
 }
 
-/// Gives most functions but `place` a sound body, and mostly lets `place` end by offering a plan.
+/// Gives most functions except `place` a valid body, and usually makes `place` end by offering a
+/// plan.
 pub(crate) fn replace(
     u: &mut Unstructured<'_>,
     module: &mut Vec<u8>,
@@ -109,7 +110,7 @@ pub(crate) fn replace(
             _ if name == PLACE => u.ratio(7, 8)?,
             Some("describe" | "settings" | "configure") => u.ratio(31, 32)?,
             Some("begin" | "pick" | "pick-batch" | "observe" | "end") => u.ratio(1, 2)?,
-            // Allocation, what is called after a result was read.
+            // Allocation, and the functions called after a result is read.
             _ => u.ratio(15, 16)?,
         };
         if !is_replaced {
@@ -151,7 +152,7 @@ const fn at(offset: u64) -> MemArg {
     }
 }
 
-/// Zeroes, and their address.
+/// Writes zeroes, and returns their address.
 fn result(code: &mut InstructionSink<'_>) {
     for offset in (0..RESULT_BYTES).step_by(8) {
         code.i32_const(RESULT + offset)
@@ -161,7 +162,7 @@ fn result(code: &mut InstructionSink<'_>) {
     code.i32_const(RESULT);
 }
 
-/// New pages for each call; what was there is copied.
+/// Allocates new pages for each call, and copies the old contents.
 fn realloc(code: &mut InstructionSink<'_>) {
     // (old address, old size, alignment, new size)
     code.local_get(3).i32_const(16).i32_shr_u();
@@ -173,8 +174,7 @@ fn realloc(code: &mut InstructionSink<'_>) {
     code.local_get(4);
 }
 
-/// Sets columns of a plan to random numbers, mostly ones that may be there, and offers it, some
-/// times over.
+/// Sets columns of a plan to random numbers, mostly valid ones, and offers it, several times.
 fn offer(
     u: &mut Unstructured<'_>,
     parts: &Parts,
@@ -186,7 +186,7 @@ fn offer(
     let call = |code: &mut InstructionSink<'_>, method: &str| {
         code.call(parts.import(PLANNING, &format!("[method]plan.{method}")));
     };
-    // The last device, which runs every node: what follows is on top of a legal plan.
+    // The last device can run every node, so the following changes start from a legal plan.
     if u.arbitrary()? {
         for node in 0..n_nodes {
             code.i32_const(NUMBERS + 4 * node.cast_signed())
@@ -208,7 +208,7 @@ fn offer(
             "set-start-order",
             "set-queues",
         ])?;
-        // Mostly the right length.
+        // Usually the right length.
         let n = match u.int_in_range(0..=7)? {
             0 => u.int_in_range(0..=2 * n_nodes)?,
             _ => n_nodes,
@@ -225,7 +225,7 @@ fn offer(
                 .i32_const(number)
                 .i32_store(at(0));
         }
-        // Sometimes an address or a length that is not there.
+        // Sometimes an address or a length out of range.
         let (address, length) = match u.int_in_range(0..=31)? {
             0 => (u.arbitrary()?, n.cast_signed()),
             1 => (NUMBERS, u.arbitrary()?),
@@ -261,7 +261,7 @@ fn offer(
         code.local_get(PLAN).i32_const(RESULT);
         call(code, "offer");
     }
-    // A call must give back what it borrowed.
+    // A call must drop what it has borrowed.
     for (interface, resource, local) in [
         ("graphs", "graph", 0),
         ("devices", "device-set", 1),
@@ -276,13 +276,13 @@ fn offer(
     Ok(())
 }
 
-/// Writes a module again, with functions in addition.
+/// Writes a module again, with additional functions.
 struct Sound {
-    /// Exports that name one of the bodies now.
+    /// Exports that refer to one of the new bodies.
     exports: Vec<String>,
-    /// With the index of their type.
+    /// The bodies, each with the index of its type.
     bodies: Vec<(u32, Function)>,
-    /// Functions of the module.
+    /// Number of functions before the additions.
     n_before: u32,
 }
 

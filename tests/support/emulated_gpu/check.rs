@@ -1,5 +1,5 @@
-//! What is wrong with what emulated GPUs are given: spans that are no memory, or not theirs, work
-//! that does not wait for what it needs, memory that is given back too early.
+//! Checks the calls of emulated GPUs: spans that are not valid memory or belong to others, work
+//! that does not wait for what it needs, memory that is freed too early.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::state::Touch;
 use super::state::Work;
 
 impl State {
-    /// Where a span is, if the context may touch it.
+    /// Returns the place of a span, if the context may access it.
     pub(super) fn place(
         &mut self,
         context_idx: usize,
@@ -28,7 +28,7 @@ impl State {
         let text = span_text(span);
         let Some(place) = self.memory.find(span) else {
             let why = match self.memory.is_in_given_back(span.address) {
-                true => "which were given back",
+                true => "which were freed",
                 false => "which are not in one allocation",
             };
             return Err(self.refuse(format!("{on} touches {text}, {why}")));
@@ -46,19 +46,19 @@ impl State {
         let (own_gpu, gpu) = (own.gpu, other.gpu);
         if gpu == own_gpu {
             return Err(self.refuse(format!(
-                "{on} touches {text}, of an earlier life of GPU {gpu}"
+                "{on} touches {text}, from before GPU {gpu} was restarted"
             )));
         }
         if !own.peers.contains(&gpu) {
             return Err(self.refuse(format!(
-                "{on} touches {text}, of GPU {gpu}, whose memory GPU {own_gpu} was not let reach (`enable_peer`)"
+                "{on} touches {text}, of GPU {gpu}, to which GPU {own_gpu} has no access (`enable_peer`)"
             )));
         }
         Ok(place)
     }
 
-    /// Arguments of one call that share some of their bytes. In place, from the same byte on, they
-    /// may.
+    /// Checks arguments of one call that share some of their bytes. Arguments that start at the
+    /// same byte may, for in-place work.
     pub(super) fn check_overlaps(
         &mut self,
         what: &str,
@@ -82,7 +82,7 @@ impl State {
         }
     }
 
-    /// Finds out what the stream should have waited for.
+    /// Reports what the stream should have waited for.
     pub(super) fn order(&mut self, stream_idx: usize, what: &Arc<str>, touches: &[Touch]) {
         let stream = &mut self.streams[stream_idx];
         stream.clock.join(&self.host);
@@ -122,8 +122,9 @@ impl State {
         }
     }
 
-    /// Remembers what stands in pinned memory, which the host must leave alone from now on. What is
-    /// to be written over is garbage until then, for a host that reads it too early.
+    /// Records the contents of pinned memory, which the host must not change from now on. Memory
+    /// that will be overwritten becomes garbage until then, so that a host that reads too early is
+    /// found.
     pub(super) fn see(&mut self, touch: &mut Touch, is_overwritten: bool) {
         let is_pinned = self.memory.of(&touch.place);
         if !is_pinned.is_some_and(|allocation| allocation.is_pinned()) {
@@ -147,7 +148,7 @@ impl State {
         }
     }
 
-    /// Gives memory back.
+    /// Frees memory.
     pub(super) fn free(
         &mut self,
         context_idx: usize,
@@ -158,7 +159,7 @@ impl State {
         let gave_back = self.memory.was_given_back(address);
         let Some(allocation) = self.memory.starting_at(address) else {
             let why = match gave_back {
-                true => "which was given back before",
+                true => "which was freed before",
                 false => "where no allocation starts",
             };
             return Err(self.refuse(format!("{call} of {address:#x}, {why}")));
@@ -192,7 +193,7 @@ impl State {
         Ok(())
     }
 
-    /// Finds out who has written pinned memory that was given back.
+    /// Reports writes to pinned memory that was freed.
     pub(super) fn look_at_freed(&mut self) {
         for text in self.memory.written_after_free() {
             self.violate(text);

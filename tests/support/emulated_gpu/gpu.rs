@@ -1,5 +1,4 @@
-//! An emulated GPU that is open: the calls of `Gpu`, each of which is counted, checked and put into
-//! a queue.
+//! An open emulated GPU: the calls of `Gpu`, each of which is counted, checked and queued.
 
 use std::ops::RangeInclusive;
 use std::ptr::NonNull;
@@ -44,8 +43,8 @@ use super::state::refused;
 const GROUPS_MAX: [u32; 3] = [i32::MAX as u32, 65535, 65535];
 const GROUP_SIZE_MAX: [u32; 3] = [1024, 1024, 64];
 
-/// Of a thousand calls of `synchronize`, those that have done no more than they must: whatever
-/// nobody waits for is then as late as it can be.
+/// Of a thousand calls of `synchronize`, those that do only the necessary work: everything else is
+/// then as late as possible.
 const DIRECT_PER_MILLE: u32 = 500;
 
 /// A GPU that is open.
@@ -57,7 +56,7 @@ pub(crate) struct EmulatedGpu {
 }
 
 impl EmulatedGpu {
-    /// Does a call with the state of all GPUs.
+    /// Makes a call with the state of all GPUs.
     fn enter<T>(
         &self,
         call: &'static str,
@@ -68,7 +67,7 @@ impl EmulatedGpu {
         then(&mut state)
     }
 
-    /// The last record of an event, which may be of a peer's.
+    /// Returns the last record of an event, which may be a peer's.
     fn instance(
         state: &mut State,
         call: &'static str,
@@ -83,7 +82,7 @@ impl EmulatedGpu {
         Ok(instance)
     }
 
-    /// Whether there is a routine for it.
+    /// Checks whether there is a routine for it.
     fn check_does(&self, inner: u64, what: &str) -> Result<(), DriverError> {
         let does = match self.shared.config.routines {
             EmulatedRoutines::Absent => false,
@@ -186,7 +185,7 @@ impl Gpu for EmulatedGpu {
     }
 
     unsafe fn free_pinned(&self, start: NonNull<u8>, _len_bytes: usize) {
-        // Also of a GPU that is lost; what is wrong with it is a violation.
+        // Also for a lost GPU; an invalid free is a violation.
         let mut state = self.shared.state();
         let _ = state.count("free_pinned");
         state.check_current("free_pinned", self.context_idx);
@@ -290,7 +289,7 @@ impl Gpu for EmulatedGpu {
             return Ok(());
         };
         loop {
-            // Other threads may give work meanwhile, as they may where a GPU does it.
+            // Other threads may queue work meanwhile, as with a real GPU.
             thread::yield_now();
             let mut state = self.shared.state();
             state.check_alive(self.context_idx)?;
@@ -383,7 +382,7 @@ impl Gpu for EmulatedGpu {
     }
 
     fn compile(&self, source: &ProgramSource) -> Result<Vec<u8>, CompileError> {
-        // Compiling needs no GPU, so that a lost one does not keep from it.
+        // Compiling needs no GPU, so it works even if the GPU is lost.
         let counted = self.shared.state().count("compile");
         counted.map_err(|error| CompileError::Failed {
             program: source.to_string(),
@@ -423,7 +422,7 @@ impl Gpu for EmulatedGpu {
                 program.source
             )));
         }
-        // The state is not held: compiling takes its time.
+        // The state is not locked: compiling takes time.
         let function = self.shared.executor.function(&program.source, name);
         let function = function.map_err(|error| refused(format!("emulated: {error}")))?;
         let mut state = self.shared.state();
@@ -515,7 +514,7 @@ impl Gpu for EmulatedGpu {
     }
 }
 
-/// What a routine touches, in the order of [`Work::Multiply`].
+/// Returns what a routine accesses, in the order of [`Work::Multiply`].
 fn touched(out: Span, sides: &[Span], bias: Option<Span>, workspace: Span) -> Vec<(Span, Way)> {
     let read = sides.iter().copied().chain(bias);
     let mut spans = vec![(out, Way::Write)];

@@ -1,6 +1,6 @@
-//! The memory of emulated GPUs and pinned memory of the host: allocations by address, their bytes,
-//! and what is known of memory that was given back. In go addresses, out go places in allocations;
-//! who may use them when, is decided elsewhere.
+//! The memory of emulated GPUs and pinned host memory: allocations by address, their bytes, and
+//! records of freed memory. This module turns addresses into places in allocations; others decide
+//! who may use them when.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -14,27 +14,26 @@ use placewright::backend::cuda::driver::Span;
 use super::order::Accesses;
 use super::pinned::PinnedMemory;
 
-/// What stands in memory that nobody has written.
+/// Contents of memory that was never written.
 pub(super) const GARBAGE: u8 = 0xa5;
 
-/// What stands in pinned memory that was given back.
+/// Contents of pinned memory that was freed.
 const FREED: u8 = 0xdd;
 
-/// Pinned memory that was given back stays mapped until it is more than this, so that code that
-/// still writes it is found out.
+/// Freed pinned memory stays mapped up to this size, so that later writes to it are found.
 const FREED_BYTES_MAX: usize = 64 << 20;
 
-/// Addresses of a GPU's memory are multiples of this, and what it takes of it, too.
+/// Addresses and sizes of a GPU's memory are multiples of this.
 const ALIGN_BYTES: usize = 256;
 
-/// Where the first GPU's memory starts, and how far that of the next is: no address of the host's
-/// is there.
+/// Start of the first GPU's memory, and the distance to the next one's. The host has no addresses
+/// there.
 const DEVICE_BASE: u64 = 0x7000_0000_0000_0000;
 const DEVICE_STRIDE: u64 = 0x0001_0000_0000_0000;
 
 const PAGE_BYTES: usize = 64 << 10;
 
-/// Bytes of a GPU's memory. Pages that nobody has written take none of the host's.
+/// Bytes of a GPU's memory. Pages that were never written use no host memory.
 #[derive(Debug, Default)]
 pub(super) struct Pages(HashMap<usize, Box<[u8]>>);
 
@@ -67,18 +66,19 @@ impl Pages {
     }
 }
 
-/// Which memory there is.
+/// Kinds of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A GPU's own.
+    /// A GPU's own memory.
     Device,
-    /// A GPU's, of which there is more than it has; what of it is elsewhere, nothing here can tell.
+    /// Paged memory of a GPU, which may exceed the GPU's own. Which part is elsewhere is not
+    /// modelled.
     Managed,
-    /// The host's.
+    /// The host's memory.
     Pinned,
 }
 
-/// Whose bytes they are.
+/// The storage of an allocation.
 #[derive(Debug)]
 pub(super) enum Bytes {
     Device(Pages),
@@ -86,17 +86,17 @@ pub(super) enum Bytes {
     Pinned(PinnedMemory),
 }
 
-/// Memory that was given and not given back.
+/// An allocation in use.
 #[derive(Debug)]
 pub(super) struct Allocation {
-    /// Addresses of pinned memory come again; this does not.
+    /// Unique, unlike addresses of pinned memory, which are reused.
     pub(super) id: u64,
-    /// Who has given it.
+    /// The context that allocated it.
     pub(super) context_idx: usize,
     pub(super) len_bytes: usize,
     pub(super) bytes: Bytes,
     pub(super) accesses: Accesses,
-    /// Its GPU is lost, and its content with that.
+    /// Whether its GPU is lost, with the contents.
     pub(super) is_lost: bool,
 }
 
@@ -127,7 +127,7 @@ impl Allocation {
         }
     }
 
-    /// Has the host find garbage where it reads pinned memory too early.
+    /// Fills pinned memory with garbage, which the host finds if it reads too early.
     pub(super) fn spoil(&mut self, range: Range<usize>) {
         if let Bytes::Pinned(pinned) = &mut self.bytes {
             pinned.fill(range, GARBAGE);
@@ -138,16 +138,16 @@ impl Allocation {
 /// A span within an allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Where the allocation starts.
+    /// Start of the allocation.
     pub(super) start: u64,
-    /// Which allocation it is.
+    /// Id of the allocation.
     pub(super) id: u64,
-    /// From the allocation's start; nothing where nothing is touched.
+    /// Relative to the start of the allocation; empty if nothing is accessed.
     pub(super) bytes: Range<usize>,
 }
 
 impl Place {
-    /// Where a span of no bytes is: nowhere.
+    /// The place of an empty span.
     pub(super) fn nowhere() -> Self {
         Self {
             start: 0,
@@ -168,19 +168,19 @@ impl Place {
 }
 
 impl fmt::Display for Place {
-    /// `64 bytes at 0x7000000000000100`.
+    /// Formats as `64 bytes at 0x7000000000000100`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = self.start + self.bytes.start as u64;
         write!(f, "{} bytes at {address:#x}", self.bytes.len())
     }
 }
 
-/// What is told of a span, as a [`Place`] is.
+/// Formats a span like a [`Place`].
 pub(super) fn span_text(span: Span) -> String {
     format!("{} bytes at {:#x}", span.len_bytes, span.address)
 }
 
-/// Pinned memory that was given back, and is still mapped.
+/// Pinned memory that was freed, but is still mapped.
 #[derive(Debug, Default)]
 struct Freed {
     memory: VecDeque<PinnedMemory>,
@@ -192,21 +192,21 @@ struct Freed {
 pub(super) struct Memory {
     live: BTreeMap<u64, Allocation>,
     n_given: u64,
-    /// By GPU: where the next allocation starts. Addresses do not come again.
+    /// Start of the next allocation, per GPU. Addresses are not reused.
     next: HashMap<u32, u64>,
-    /// What was given back, by its start: how long it was.
+    /// Length of each freed allocation, by its start.
     given_back: BTreeMap<u64, usize>,
     freed: Freed,
 }
 
 impl Memory {
-    /// Memory of a GPU, of garbage.
+    /// Allocates memory of a GPU, filled with garbage.
     pub(super) fn allocate(&mut self, gpu: u32, context_idx: usize, len_bytes: usize) -> u64 {
         let bytes = Bytes::Device(Pages::default());
         self.insert_for_gpu(gpu, context_idx, len_bytes, bytes)
     }
 
-    /// The same, of which there may be more than the GPU has.
+    /// Allocates paged memory, which may exceed the GPU's own.
     pub(super) fn allocate_managed(
         &mut self,
         gpu: u32,
@@ -227,13 +227,13 @@ impl Memory {
         let first = DEVICE_BASE + u64::from(gpu) * DEVICE_STRIDE;
         let next = self.next.entry(gpu).or_insert(first);
         let start = *next;
-        // Between allocations there is a gap: who runs over an end, runs into nothing.
+        // A gap between allocations catches accesses beyond the end.
         *next += taken_bytes(len_bytes) + ALIGN_BYTES as u64;
         self.insert(start, context_idx, len_bytes, bytes);
         start
     }
 
-    /// Pinned memory, of garbage, if the host has so much.
+    /// Allocates pinned memory, filled with garbage, if the host has enough.
     pub(super) fn allocate_pinned(
         &mut self,
         context_idx: usize,
@@ -260,23 +260,23 @@ impl Memory {
         self.live.insert(start, allocation);
     }
 
-    /// The allocation that starts at an address.
+    /// Returns the allocation that starts at an address.
     pub(super) fn starting_at(&self, address: u64) -> Option<&Allocation> {
         self.live.get(&address)
     }
 
-    /// Whether what started at an address was given back.
+    /// Returns whether the allocation that started at an address was freed.
     pub(super) fn was_given_back(&self, address: u64) -> bool {
         self.given_back.contains_key(&address)
     }
 
-    /// Whether an address is in something that was given back.
+    /// Returns whether an address is in freed memory.
     pub(super) fn is_in_given_back(&self, address: u64) -> bool {
         let before = self.given_back.range(..=address).next_back();
         before.is_some_and(|(start, &len_bytes)| address - start < len_bytes as u64)
     }
 
-    /// Takes an allocation back.
+    /// Removes an allocation.
     pub(super) fn remove(&mut self, address: u64) {
         let Some(allocation) = self.live.remove(&address) else {
             return;
@@ -289,8 +289,8 @@ impl Memory {
         }
     }
 
-    /// Pinned memory that somebody has written since it was given back, if any; what is too much of
-    /// it is unmapped.
+    /// Reports pinned memory that was written after it was freed, and unmaps what exceeds the
+    /// limit.
     pub(super) fn written_after_free(&mut self) -> Vec<String> {
         let mut problems = Vec::new();
         let freed = &mut self.freed;
@@ -301,10 +301,10 @@ impl Memory {
             };
             let start = address_of(memory.start());
             problems.push(format!(
-                "the host has written byte {at} of {} bytes of pinned memory at {start:#x} after they were given back",
+                "the host has written byte {at} of {} bytes of pinned memory at {start:#x} after they were freed",
                 bytes.len()
             ));
-            // Once is enough.
+            // Each write is reported once.
             memory.fill(0..bytes.len(), FREED);
         }
         while freed.len_bytes > FREED_BYTES_MAX
@@ -315,12 +315,12 @@ impl Memory {
         problems
     }
 
-    /// Whether there is more pinned memory given back than is to stay.
+    /// Returns whether there is more freed pinned memory than the limit.
     pub(super) fn has_too_much_freed(&self) -> bool {
         self.freed.len_bytes > FREED_BYTES_MAX
     }
 
-    /// The place that a span is, if one allocation holds all of it.
+    /// Returns the place of a span, if it is within one allocation.
     pub(super) fn find(&self, span: Span) -> Option<Place> {
         if span.len_bytes == 0 {
             return Some(Place::nowhere());
@@ -335,7 +335,7 @@ impl Memory {
         })
     }
 
-    /// The allocation of a place, if it is still there.
+    /// Returns the allocation of a place, if it still exists.
     pub(super) fn of(&self, place: &Place) -> Option<&Allocation> {
         let allocation = self.live.get(&place.start);
         allocation.filter(|allocation| allocation.id == place.id)
@@ -346,8 +346,8 @@ impl Memory {
         allocation.filter(|allocation| allocation.id == place.id)
     }
 
-    /// What a context has given of one kind and not got back; of the GPU's memory, what it takes of
-    /// it.
+    /// Returns the bytes that a context has allocated of one kind and not freed. For a GPU's
+    /// memory, rounded up to its alignment.
     pub(super) fn live_bytes(&self, context_idx: usize, kind: Kind) -> u64 {
         let live = self.live.values().filter(|allocation| {
             allocation.context_idx == context_idx
@@ -361,8 +361,8 @@ impl Memory {
         .sum()
     }
 
-    /// A context's GPU is lost: its memory has no content any more. Pinned memory stays mapped, for
-    /// the host may be at it.
+    /// Marks a context's GPU as lost: its memory has no contents any more. Pinned memory stays
+    /// mapped, because the host may be using it.
     pub(super) fn lose(&mut self, context_idx: usize) {
         for allocation in self.live.values_mut() {
             if allocation.context_idx == context_idx {
@@ -375,12 +375,12 @@ impl Memory {
     }
 }
 
-/// What an allocation takes of a GPU's memory.
+/// Returns how much of a GPU's memory an allocation takes.
 pub(super) fn taken_bytes(len_bytes: usize) -> u64 {
     len_bytes.next_multiple_of(ALIGN_BYTES) as u64
 }
 
-/// The address by which a GPU reaches pinned memory.
+/// Returns the address at which a GPU accesses pinned memory.
 pub(super) fn address_of(start: NonNull<u8>) -> u64 {
     start.addr().get() as u64
 }

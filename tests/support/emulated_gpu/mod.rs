@@ -1,11 +1,11 @@
-//! GPUs that are emulated, to test the order of what a backend has them do.
+//! Emulated GPUs, which check the order of a backend's commands.
 //!
-//! In go the calls of `Driver` and `Gpu`, out come results, and *violations*: memory that is used
-//! when it is free, work that does not wait for what it needs, memory of the host that changes
-//! while a copy is under way, spans that are none. Memory is the host's; kernels are executed by a
-//! SYCL device, in the forms that GPUs are given; streams do their work as late, and as
-//! interleaved, as events allow, in an order that a seed decides. That is evidence of the order of
-//! commands alone. Nothing here runs on a GPU, and nothing shows that anything does.
+//! The emulator implements `Driver` and `Gpu`, and reports *violations*: memory that is used after
+//! it is freed, work that does not wait for what it needs, host memory that changes during a copy,
+//! invalid spans. Memory is the host's, and a SYCL device executes kernels in the forms that GPUs
+//! get. Streams do their work as late, and as interleaved, as events allow, in an order that a seed
+//! decides. This is evidence about the order of commands only. Nothing here runs on a GPU, and
+//! nothing shows that anything does.
 //!
 //! | file | what |
 //! |---|---|
@@ -72,13 +72,13 @@ use state::Refusal;
 use state::State;
 use state::refused;
 
-/// Work items that CUDA lets a group have.
+/// Maximum number of work items per group in CUDA.
 const GROUP_SIZE_MAX: usize = 1024;
 
-/// Memory that a program may declare for a group on NVIDIA's GPUs, in bytes.
+/// Maximum memory in bytes that a program may declare for a group on NVIDIA's GPUs.
 const LOCAL_BYTES_MAX: u64 = 48 << 10;
 
-/// Priorities that streams may have.
+/// The range of stream priorities.
 const STREAM_PRIORITIES: RangeInclusive<i32> = -5..=0;
 
 /// The calls that can be made to fail.
@@ -105,39 +105,39 @@ const CALLS: [&str; 20] = [
     "convolve",
 ];
 
-/// What libraries of matmuls and convolutions there are.
+/// The libraries for matmuls and convolutions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EmulatedRoutines {
     /// None.
     Absent,
-    /// Some that do nothing where the inner size of a matmul, or the channels of an image, are
-    /// even.
+    /// Libraries that support nothing with an even inner size of a matmul, or an even number of
+    /// channels of an image.
     Odd,
-    /// Such as do everything.
+    /// Libraries that support everything.
     Present,
 }
 
-/// Which GPUs there are.
+/// The emulated GPUs of a driver.
 #[derive(Debug, Clone)]
 pub(crate) struct EmulatedConfig {
     pub(crate) n_gpus: u32,
-    /// Memory of each. What is not written takes none of the host's.
+    /// Memory per GPU. Memory that is never written uses none of the host's.
     pub(crate) memory_bytes: u64,
     pub(crate) n_multiprocessors: u32,
-    /// Whether each can reach the memory of the others.
+    /// Whether each GPU can access the memory of the others.
     pub(crate) has_peers: bool,
-    /// NVLinks between each two.
+    /// Number of NVLinks between each pair.
     pub(crate) n_nvlinks: u32,
-    /// Whether memory is paged in and out of the host's where that is asked for.
+    /// Whether GPUs page memory to and from the host on request.
     pub(crate) has_managed_memory: bool,
     /// Decides when streams do their work.
     pub(crate) seed: u64,
-    /// Of a thousand calls that give work, those that have some done. With 0, all waits until the
-    /// host asks for it.
+    /// Of a thousand calls that queue work, those that do some. With 0, all work waits until the
+    /// host waits for it.
     pub(crate) early_per_mille: u32,
-    /// Whether there is a compiler, without which no GPU devices are made.
+    /// Whether there is a compiler, without which no GPU devices are created.
     pub(crate) has_compiler: bool,
-    /// Whether NVRTC, where it is here, has to take what is compiled.
+    /// Whether NVRTC, if it is present, must accept compiled programs.
     pub(crate) compiles_for_real: bool,
     pub(crate) routines: EmulatedRoutines,
 }
@@ -160,7 +160,7 @@ impl Default for EmulatedConfig {
     }
 }
 
-/// What all GPUs of a driver share.
+/// State shared by all GPUs of a driver.
 #[derive(Debug)]
 struct Shared {
     config: EmulatedConfig,
@@ -172,7 +172,7 @@ struct Shared {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A thread that has panicked has failed its test already.
+        // A thread that has panicked has already failed its test.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -189,13 +189,13 @@ impl Shared {
 #[derive(Debug)]
 pub(crate) struct EmulatedDriver {
     shared: Arc<Shared>,
-    /// By GPU: while it is open, all who open it have the same one.
+    /// Per GPU: an open GPU is shared by all who open it.
     open: Mutex<Vec<Weak<EmulatedGpu>>>,
 }
 
 impl EmulatedDriver {
     /// # Errors
-    /// Without a SYCL device, whose kernels are needed.
+    /// If there is no SYCL device, whose kernels are needed.
     pub(crate) fn new(config: EmulatedConfig) -> Result<Self, DeviceError> {
         let executor = Arc::new(Executor::new()?);
         let traits = executor.traits();
@@ -221,50 +221,50 @@ impl EmulatedDriver {
         })
     }
 
-    /// What the code under test has done wrong so far.
+    /// Returns the violations of the code under test so far.
     pub(crate) fn violations(&self) -> Vec<String> {
         let mut state = self.shared.state();
         state.look_at_freed();
         state.violations.clone()
     }
 
-    /// How often each method was called, by its name.
+    /// Returns the number of calls of each method, by name.
     pub(crate) fn calls(&self) -> BTreeMap<&'static str, u64> {
         self.shared.state().calls.clone()
     }
 
-    /// How often a method was called.
+    /// Returns the number of calls of a method.
     pub(crate) fn n_calls(&self, call: &str) -> u64 {
         let state = self.shared.state();
         state.calls.get(call).copied().unwrap_or_default()
     }
 
-    /// Pieces of work that were given and are not done.
+    /// Returns the number of pieces of work that are queued and not done.
     pub(crate) fn n_waiting(&self) -> usize {
         let state = self.shared.state();
         state.streams.iter().map(|stream| stream.queue.len()).sum()
     }
 
-    /// Has the GPUs do all that they were given, of which the host learns nothing.
+    /// Makes the GPUs do all queued work, without the host's knowledge.
     pub(crate) fn finish(&self) {
         while self.shared.state().run_any() {}
     }
 
-    /// Streams that have something to do, do nothing until [`Self::release`]: that takes long.
+    /// Holds the streams that have work until [`Self::release`], as if it took long.
     pub(crate) fn hold_busy_streams(&self) {
         for stream in &mut self.shared.state().streams {
             stream.is_held = !stream.queue.is_empty();
         }
     }
 
-    /// The streams that are held go on.
+    /// Releases the held streams.
     pub(crate) fn release(&self) {
         for stream in &mut self.shared.state().streams {
             stream.is_held = false;
         }
     }
 
-    /// What stands in memory now, whatever is still to be done to it; nothing where that is no
+    /// Returns the current contents of memory, whatever work is pending; `None` if it is not valid
     /// memory.
     pub(crate) fn peek(&self, span: Span) -> Option<Vec<u8>> {
         let state = self.shared.state();
@@ -273,18 +273,18 @@ impl EmulatedDriver {
         Some(allocation.read(place.bytes))
     }
 
-    /// Memory of GPUs that was given, multiples of 256 bytes, and not given back; that of lost GPUs
-    /// does not count.
+    /// Returns the bytes of GPU memory in use, in multiples of 256 bytes, except those of lost
+    /// GPUs.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.live(Kind::Device)
     }
 
-    /// The same of memory that is paged in and out of the host's.
+    /// The same for paged memory.
     pub(crate) fn live_managed_bytes(&self) -> u64 {
         self.live(Kind::Managed)
     }
 
-    /// Pinned memory that was given and not given back; that of lost GPUs does not count.
+    /// Returns the bytes of pinned memory in use, except those of lost GPUs.
     pub(crate) fn live_pinned_bytes(&self) -> u64 {
         self.live(Kind::Pinned)
     }
@@ -295,7 +295,7 @@ impl EmulatedDriver {
         contexts.map(|idx| state.memory.live_bytes(idx, kind)).sum()
     }
 
-    /// Streams that were made and not let go; those of lost GPUs do not count.
+    /// Returns the number of existing streams, except those of lost GPUs.
     pub(crate) fn n_live_streams(&self) -> usize {
         let state = self.shared.state();
         let streams = state.streams.iter();
@@ -304,7 +304,7 @@ impl EmulatedDriver {
             .count()
     }
 
-    /// Events that were made and not let go; those of lost GPUs do not count.
+    /// Returns the number of existing events, except those of lost GPUs.
     pub(crate) fn n_live_events(&self) -> usize {
         let state = self.shared.state();
         let events = state.events.values();
@@ -313,13 +313,13 @@ impl EmulatedDriver {
             .count()
     }
 
-    /// Has the next call of a method fail, on whichever GPU. With [`DriverErrorKind::Lost`] that
-    /// GPU is lost.
+    /// Makes the next call of a method fail, on any GPU. With [`DriverErrorKind::Lost`], that GPU
+    /// is lost.
     pub(crate) fn refuse_next(&self, call: &'static str, kind: DriverErrorKind) {
         self.refuse_after(call, 0, kind);
     }
 
-    /// Has a later call of a method fail: `n_before` of them are not the one.
+    /// Makes a later call of a method fail, after `n_before` successful ones.
     pub(crate) fn refuse_after(&self, call: &'static str, n_before: u64, kind: DriverErrorKind) {
         assert!(
             CALLS.contains(&call),
@@ -332,12 +332,12 @@ impl EmulatedDriver {
         });
     }
 
-    /// From now on there is no memory for larger allocations of a GPU's memory.
+    /// Rejects larger allocations of GPU memory from now on.
     pub(crate) fn refuse_allocations_above(&self, len_bytes: usize) {
         self.shared.state().allocation_bytes_max = len_bytes;
     }
 
-    /// Has other processes take so much of a GPU's memory that so much is free now.
+    /// Simulates other processes that leave this much of a GPU's memory free.
     pub(crate) fn set_free_bytes(&self, gpu: u32, free_bytes: u64) {
         let mut state = self.shared.state();
         state.taken_bytes.remove(&gpu);
@@ -347,7 +347,7 @@ impl EmulatedDriver {
             .insert(gpu, free.saturating_sub(free_bytes));
     }
 
-    /// A GPU answers nothing any more, until it is opened again.
+    /// Loses a GPU: all its calls fail until it is opened again.
     pub(crate) fn lose(&self, gpu: u32) {
         let mut state = self.shared.state();
         for idx in 0..state.contexts.len() {
@@ -358,8 +358,8 @@ impl EmulatedDriver {
         }
     }
 
-    /// Has a launch fail when a GPU does it, which is then lost: the one after so many that any of
-    /// them does from now on.
+    /// Makes a launch fail when a GPU executes it, which is then lost, after `n_before` successful
+    /// ones on any GPU.
     pub(crate) fn fail_launch(&self, n_before: u64) {
         self.shared.state().n_launches_before_failure = Some(n_before);
     }

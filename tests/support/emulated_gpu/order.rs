@@ -1,24 +1,24 @@
-//! Which work is ordered after which: vector clocks, and what has touched an allocation lately.
+//! The order of work: vector clocks, and the recent accesses of an allocation.
 //!
-//! In go streams, by index, and ranges of bytes; out come pairs of accesses that nothing orders. It
-//! knows no memory and executes nothing: what is told here follows from the order of the calls
-//! alone, and not from when the work happens to be done.
+//! This module takes streams, by index, and ranges of bytes, and returns pairs of accesses that
+//! nothing orders. It does not know memory and executes nothing: its results follow only from the
+//! order of the calls, and not from when the work happens to be done.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How far each stream had come: how many pieces of its work are done for certain, by the stream's
-/// index.
+/// The progress of each stream: the number of its pieces of work that are certainly done, by the
+/// stream's index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Clock(Vec<u64>);
 
 impl Clock {
-    /// How far a stream had come.
+    /// Returns the progress of a stream.
     pub(super) fn of(&self, stream_idx: usize) -> u64 {
         self.0.get(stream_idx).copied().unwrap_or_default()
     }
 
-    /// The owner of this clock now also knows what `other` knew.
+    /// Merges what `other` knows into this clock.
     pub(super) fn join(&mut self, other: &Self) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
@@ -28,7 +28,7 @@ impl Clock {
         }
     }
 
-    /// Whatever a stream was given up to a number is done.
+    /// Records that all work of a stream up to a number is done.
     pub(super) fn raise(&mut self, stream_idx: usize, number: u64) {
         if self.0.len() <= stream_idx {
             self.0.resize(stream_idx + 1, 0);
@@ -36,7 +36,7 @@ impl Clock {
         self.0[stream_idx] = self.0[stream_idx].max(number);
     }
 
-    /// One piece of work more.
+    /// Counts one more piece of work.
     pub(super) fn advance(&mut self, stream_idx: usize) -> u64 {
         let number = self.of(stream_idx) + 1;
         self.raise(stream_idx, number);
@@ -60,21 +60,21 @@ impl Way {
     }
 }
 
-/// A piece of work of a stream that touches bytes of an allocation.
+/// A piece of work of a stream that accesses bytes of an allocation.
 #[derive(Debug, Clone)]
 pub(super) struct Access {
-    /// From the allocation's start.
+    /// Relative to the start of the allocation.
     pub(super) bytes: Range<usize>,
     pub(super) way: Way,
     pub(super) stream_idx: usize,
-    /// Which of the stream's pieces of work it is.
+    /// The number of the piece of work in its stream.
     pub(super) number: u64,
     /// For messages: ``launch of `relu` ``.
     pub(super) what: Arc<str>,
 }
 
 impl Access {
-    /// Whether who has `clock` knows that it is done.
+    /// Returns whether the owner of `clock` knows that it is done.
     pub(super) fn is_known_by(&self, clock: &Clock) -> bool {
         clock.of(self.stream_idx) >= self.number
     }
@@ -83,8 +83,8 @@ impl Access {
         self.bytes.start < other.bytes.end && other.bytes.start < self.bytes.end
     }
 
-    /// Whether what is ordered after this one, and after `earlier`, need not look at `earlier` any
-    /// more.
+    /// Returns whether work that is ordered after this access and after `earlier` need not be
+    /// compared with `earlier` any more.
     fn replaces(&self, earlier: &Self) -> bool {
         let covers = self.bytes.start <= earlier.bytes.start && earlier.bytes.end <= self.bytes.end;
         let says_more = match self.way {
@@ -95,28 +95,27 @@ impl Access {
     }
 }
 
-/// Accesses of one allocation that later ones may have to be ordered after.
+/// Accesses of one allocation after which later ones may have to be ordered.
 #[derive(Debug, Default)]
 pub(super) struct Accesses {
     recent: Vec<Access>,
-    /// How long the list may grow before it is looked through.
+    /// Length of the list at which it is cleaned up.
     n_max: usize,
 }
 
-/// Accesses of an allocation that are kept without a look at whether they have ended.
+/// Number of accesses that are kept without checking whether they have ended.
 const N_MIN: usize = 32;
 
 impl Accesses {
-    /// Adds an access of a stream, whose clock, before it, is `clock`; gives the earlier ones that
-    /// it should have waited for, and does not. What the host knows to have ended is before
-    /// everything that is given from now on.
+    /// Adds an access of a stream whose clock, before the access, is `clock`. Returns the earlier
+    /// accesses that it should have waited for, but does not. Accesses that the host knows to have
+    /// ended precede everything queued from now on.
     pub(super) fn add(&mut self, access: Access, clock: &Clock, host: &Clock) -> Vec<Access> {
         let is_race = |earlier: &&Access| {
             (earlier.way == Way::Write || access.way == Way::Write)
                 && earlier.overlaps(&access)
                 && !earlier.is_known_by(clock)
-                // A stream is ordered with itself; and with its own arguments a call may do as it
-                // likes.
+                // A stream is ordered with itself, and a call may use its own arguments in any way.
                 && earlier.stream_idx != access.stream_idx
         };
         let races: Vec<Access> = self.recent.iter().filter(is_race).cloned().collect();
@@ -129,7 +128,7 @@ impl Accesses {
         races
     }
 
-    /// Those which the host does not know to have ended.
+    /// Returns the accesses that the host does not know to have ended.
     pub(super) fn unknown_to<'a>(&'a self, host: &'a Clock) -> impl Iterator<Item = &'a Access> {
         self.recent
             .iter()

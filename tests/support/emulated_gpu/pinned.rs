@@ -1,5 +1,5 @@
-//! Memory of the host whose addresses are real, as the code under test writes it through raw
-//! pointers. In and out go copies of its bytes; who uses it when, this does not know.
+//! Host memory with real addresses, because the code under test writes it through raw pointers.
+//! Copies of its bytes are passed in and out; this module does not know who uses it when.
 
 use std::alloc::Layout;
 use std::alloc::alloc;
@@ -7,22 +7,22 @@ use std::alloc::dealloc;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-/// What the contract promises of addresses.
+/// The alignment that the contract promises.
 const ALIGN_BYTES: usize = 256;
 
-/// Bytes that stay where they are until this is dropped.
+/// Bytes that keep their address until this is dropped.
 #[derive(Debug)]
 pub(super) struct PinnedMemory {
     start: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: it owns the bytes, and touches them through `&self` and `&mut self` alone; that others
-// who have the pointer do not do so at the same time, they promise (`Gpu::copy`).
+// SAFETY: it owns the bytes, and accesses them only through `&self` and `&mut self`. Others who
+// have the pointer promise not to access them concurrently (`Gpu::copy`).
 unsafe impl Send for PinnedMemory {}
 
 impl PinnedMemory {
-    /// So many bytes, not 0, all of them `garbage`.
+    /// Allocates `len_bytes` bytes, not 0, all of them `garbage`.
     pub(super) fn new(len_bytes: usize, garbage: u8) -> Option<Self> {
         assert!(len_bytes > 0, "the caller has looked");
         let layout = Layout::from_size_align(len_bytes, ALIGN_BYTES).ok()?;
@@ -45,15 +45,15 @@ impl PinnedMemory {
     pub(super) fn read(&self, range: Range<usize>) -> Vec<u8> {
         let mut bytes = vec![0; range.len()];
         let from = self.at(&range);
-        // SAFETY: `at` has checked the range, `bytes` is as long, and new.
+        // SAFETY: `at` has checked the range; `bytes` has the same length, and is new.
         unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut bytes[..]).cast(), range.len()) };
         bytes
     }
 
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
         let to = self.at(&(at..at + bytes.len()));
-        // SAFETY: `at` has checked the range; nobody has a reference to these bytes, so `bytes` are
-        // others.
+        // SAFETY: `at` has checked the range; nobody has a reference to these bytes, so `bytes`
+        // does not overlap.
         unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     }
 

@@ -1,6 +1,6 @@
-//! Programs of emulated GPUs: "compiled" to images that hold their source, and executed by a SYCL
-//! device, which is to say by this machine's CPU. In go sources, bytes and values, out come images,
-//! functions and bytes; memory and order are not known here.
+//! Programs of emulated GPUs: "compiled" to images that contain their source, and executed by a
+//! SYCL device, that is, by this machine's CPU. This module takes sources, bytes and values, and
+//! returns images, functions and bytes; it does not know memory and order.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,27 +30,27 @@ use placewright::tensor::DType;
 use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
 
-/// Hopper, with the instructions that it alone has.
+/// Hopper, with its architecture-specific instructions.
 pub(super) const ARCHITECTURE: &str = "sm_90a";
 
-/// What images start with.
+/// The start of images.
 const MARKER: &[u8] = b"emulated GPU program\n";
 
-/// What a launch is given in place of each argument.
+/// The arguments of a launch.
 #[derive(Debug)]
 pub(super) enum Given {
-    /// The bytes with that index.
+    /// The bytes with this index.
     Memory { bytes_idx: usize, is_written: bool },
     /// A number or a structure.
     Value(Box<[u8]>),
 }
 
-/// The SYCL device that executes what emulated GPUs are given.
+/// The SYCL device that executes the work of emulated GPUs.
 #[derive(Debug)]
 pub(super) struct Executor(Arc<dyn Device>);
 
 impl Executor {
-    /// The first SYCL device.
+    /// Opens the first SYCL device.
     pub(super) fn new() -> Result<Self, DeviceError> {
         SyclDeviceFactory.list_physical()?;
         let mut options = DeviceOptions::default();
@@ -84,7 +84,7 @@ impl Executor {
         self.device().function(source, name)
     }
 
-    /// Calls a function, and returns when it has written `bytes`.
+    /// Calls a function, and returns after it has written `bytes`.
     pub(super) fn launch(
         &self,
         function: &Arc<dyn DeviceFunction>,
@@ -104,7 +104,7 @@ impl Executor {
             let shape = Shape::new(&[bytes.len()]);
             let host = Tensor::from_bytes(DType::U8, shape, bytes)?;
             let tensor = context.copy_from_host(&host)?;
-            // It may be the host's tensor itself, which nobody writes.
+            // It may be the host's tensor itself, which is never written.
             tensors.push(match is_written(idx) {
                 true => context.copy_on_device(&tensor)?,
                 false => tensor,
@@ -140,12 +140,12 @@ impl Executor {
                 bytes.copy_from_slice(host.as_bytes()?);
             }
         }
-        // What has failed without writing anything is an error, too.
+        // A failure without any write is an error, too.
         Ok(self.0.sync()?)
     }
 }
 
-/// What NVRTC has made of programs, and whether it is asked.
+/// The results of NVRTC, and whether it is used.
 #[derive(Debug)]
 pub(super) struct Compiler {
     is_real: bool,
@@ -153,7 +153,7 @@ pub(super) struct Compiler {
 }
 
 impl Compiler {
-    /// `is_wanted`: NVRTC has a look at programs if it is here.
+    /// `is_wanted` means that NVRTC also compiles programs, if it is present.
     pub(super) fn new(is_wanted: bool) -> Self {
         Self {
             is_real: is_wanted && cuda::is_present(),
@@ -161,8 +161,8 @@ impl Compiler {
         }
     }
 
-    /// What [`GpuFacts::driver`](cuda::driver::GpuFacts::driver) says: images of the two kinds are
-    /// not the same.
+    /// Returns [`GpuFacts::driver`](cuda::driver::GpuFacts::driver): images of the two kinds
+    /// differ.
     pub(super) fn driver(&self) -> &'static str {
         match self.is_real {
             true => "emulated, with NVRTC",
@@ -170,7 +170,7 @@ impl Compiler {
         }
     }
 
-    /// An image, which holds the source, and the cubin if NVRTC has made one.
+    /// Returns an image, which contains the source, and the cubin if NVRTC has made one.
     pub(super) fn compile(&self, source: &ProgramSource) -> Result<Vec<u8>, CompileError> {
         let ProgramCode::Source(code) = &source.code else {
             return Err(CompileError::NotSource {
@@ -181,7 +181,7 @@ impl Compiler {
         if self.is_real {
             let cubins = || self.cubins.lock().unwrap_or_else(PoisonError::into_inner);
             let known = cubins().get(source).cloned();
-            // Not held while compiling, which takes long.
+            // Not locked while compiling, which takes long.
             let compiled = known.unwrap_or_else(|| cuda::compile(source, ARCHITECTURE));
             cubins().insert(source.clone(), compiled.clone());
             cubin = compiled?;
@@ -202,16 +202,16 @@ impl Compiler {
     }
 }
 
-/// A program that was loaded.
+/// A loaded program.
 #[derive(Clone)]
 pub(super) struct Program {
     pub(super) source: ProgramSource,
-    /// Empty where NVRTC was not asked.
+    /// Empty if NVRTC was not used.
     cubin: Vec<u8>,
 }
 
 impl Program {
-    /// What [`Compiler::compile`] has made an image of; nothing if that image is of something else.
+    /// Returns the program of an image made by [`Compiler::compile`]; `None` for any other image.
     pub(super) fn of_image(image: &[u8]) -> Option<Self> {
         let mut rest = image.strip_prefix(MARKER)?;
         let mut fields = Vec::new();
@@ -238,7 +238,8 @@ impl Program {
         })
     }
 
-    /// Whether a GPU would find a function of that name. Symbols of an ELF file are strings in it.
+    /// Returns whether a GPU would find a function of that name. Symbols of an ELF file are strings
+    /// in it.
     pub(super) fn may_have(&self, name: &str) -> bool {
         self.cubin.is_empty()
             || self

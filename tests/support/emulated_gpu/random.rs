@@ -1,4 +1,4 @@
-//! Numbers from a seed: the same ones at each run of a test, whatever the machine.
+//! Numbers from a seed: the same ones in each run of a test, on any machine.
 
 /// Vigna's SplitMix64.
 #[derive(Debug)]
@@ -9,7 +9,7 @@ impl Random {
         Self(seed)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which must not be 0.
     pub(super) fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
@@ -20,7 +20,7 @@ impl Random {
         usize::try_from(x % end).expect("it is below a `usize`")
     }
 
-    /// Whether something happens that does so `per_mille` times of a thousand.
+    /// Returns true `per_mille` times out of a thousand.
     pub(super) fn happens(&mut self, per_mille: u32) -> bool {
         self.below(1000) < per_mille as usize
     }

@@ -1,6 +1,6 @@
-//! Matmuls and convolutions as NVIDIA's libraries have them, computed by the host: columns of a
-//! matrix stand side by side, images have their channels last. In goes what a routine is given,
-//! with the bytes that it may touch, out come the bytes of the result.
+//! Matmuls and convolutions as in NVIDIA's libraries, computed by the host: matrices are
+//! column-major, images have channels last. This module takes a call and the bytes that it may
+//! access, and returns the bytes of the result.
 
 use half::bf16;
 use half::f16;
@@ -12,7 +12,7 @@ use placewright::backend::cuda::driver::Span;
 use placewright::backend::cuda::driver::WindowSize;
 use placewright::device::Activation;
 
-/// What a library would refuse, or read past the end by.
+/// Checks what a library would reject, or would read out of bounds.
 pub(super) fn check(matmul: &Matmul) -> Result<(), String> {
     let Matmul {
         arithmetic,
@@ -61,7 +61,7 @@ pub(super) fn check(matmul: &Matmul) -> Result<(), String> {
     }
 }
 
-/// Rows and columns as the matmul reads them.
+/// Returns rows and columns as the matmul reads them.
 fn size(matrices: &Matrices) -> [u64; 2] {
     let stored = [matrices.rows, matrices.columns];
     match matrices.is_transposed {
@@ -194,7 +194,7 @@ pub(super) fn convolve(convolution: &ConvolutionForward, bytes: &mut [Vec<u8>]) 
     }
 }
 
-/// Taps that lie on pixels, and on which.
+/// Returns the taps that lie on pixels, with these pixels.
 fn reached(window: WindowSize, place: u32) -> impl Iterator<Item = (usize, usize)> {
     (0..window.taps).filter_map(move |tap| {
         let at = (place * window.stride + tap * window.dilation).checked_sub(window.pad)?;
@@ -209,7 +209,7 @@ fn activated(activation: Activation, sum: f32) -> f32 {
     }
 }
 
-/// What is multiplied.
+/// Returns the factors of the multiplications.
 fn factors(arithmetic: Arithmetic, bytes: &[u8]) -> Vec<f32> {
     let mut elements = elements(arithmetic, bytes);
     if arithmetic == Arithmetic::Tf32 {

@@ -1,5 +1,5 @@
-//! What emulated GPUs do, and when: late, and in any order that streams and events allow. A seed
-//! says which.
+//! Executes the work of emulated GPUs: late, and in any order that streams and events allow. A seed
+//! decides the order.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,18 +22,18 @@ use super::state::Touch;
 use super::state::Work;
 use super::state::refused;
 
-/// The most pieces of work that are done when the host does something else.
+/// Maximum number of pieces of work done during another call of the host.
 const STEPS_MAX: usize = 4;
 
 impl State {
-    /// What a GPU may do while the host gives it work.
+    /// Does some of the work that a GPU may do while the host queues more.
     pub(super) fn run_some_early(&mut self) {
         if self.random.happens(self.early_per_mille) {
             self.run_some();
         }
     }
 
-    /// One piece of work or a few, if there is any.
+    /// Does one or a few pieces of work, if there are any.
     pub(super) fn run_some(&mut self) {
         for _ in 0..=self.random.below(STEPS_MAX) {
             if !self.run_any() {
@@ -42,7 +42,7 @@ impl State {
         }
     }
 
-    /// A piece of work of any stream that can go on; whether there was one.
+    /// Does a piece of work of any stream that can continue; returns whether there was one.
     pub(super) fn run_any(&mut self) -> bool {
         let ready: Vec<usize> = (0..self.streams.len())
             .filter(|&idx| self.is_ready(idx))
@@ -55,10 +55,10 @@ impl State {
         true
     }
 
-    /// A piece of work without which an event does not happen.
+    /// Does a piece of work without which an event does not happen.
     pub(super) fn run_needed(&mut self, instance: &Instance) -> Result<(), DriverError> {
         let mut stream_idx = instance.stream_idx;
-        // Each wait leads to something that was recorded earlier.
+        // Each wait leads to an earlier record.
         while let Some(Op {
             work: Work::Wait(before),
             ..
@@ -140,7 +140,7 @@ impl State {
         }
     }
 
-    /// Whether the memory of a piece of work is still there, and as it was left.
+    /// Returns whether the memory of a piece of work still exists, with unchanged contents.
     fn can_touch(&mut self, text: &str, touches: &[Touch]) -> bool {
         let mut is_there = true;
         for Touch { place, seen, .. } in touches {
@@ -148,7 +148,9 @@ impl State {
                 continue;
             }
             let Some(allocation) = self.memory.of(place) else {
-                self.violate(format!("{text} touches {place}, which are gone by now"));
+                self.violate(format!(
+                    "{text} touches {place}, which were freed meanwhile"
+                ));
                 is_there = false;
                 continue;
             };
@@ -185,7 +187,7 @@ impl State {
         arguments: &[OpArgument],
         touches: &[Touch],
     ) -> Result<(), String> {
-        // Arguments that start at one byte are the same memory.
+        // Arguments that start at the same byte are the same memory.
         let mut places: Vec<Place> = Vec::new();
         let mut given = Vec::new();
         for argument in arguments {
@@ -214,7 +216,7 @@ impl State {
         let mut bytes: Vec<Vec<u8>> = places
             .iter()
             .map(|place| match place.is_nowhere() {
-                // OpenCL has no memory of no bytes.
+                // OpenCL has no empty buffers.
                 true => vec![0],
                 false => self.read(place),
             })
@@ -237,7 +239,7 @@ impl State {
         Ok(())
     }
 
-    /// Has a routine change the first place by what stands in all of them, and leaves garbage in
+    /// Runs a routine that changes the first place based on all of them, and leaves garbage in
     /// scratch memory.
     fn run_routine(&mut self, touches: &[Touch], routine: impl FnOnce(&mut [Vec<u8>])) {
         let mut bytes: Vec<Vec<u8>> = touches
@@ -266,7 +268,7 @@ impl State {
         let Some(allocation) = self.memory.of_mut(place) else {
             return;
         };
-        // A peer's memory that is lost takes nothing any more.
+        // Lost memory of a peer takes no writes.
         if allocation.is_lost && !allocation.is_pinned() {
             return;
         }
@@ -274,7 +276,7 @@ impl State {
         if !allocation.is_pinned() {
             return;
         }
-        // That was not the host.
+        // The host has not written this.
         let waiting = self
             .streams
             .iter_mut()
@@ -287,20 +289,20 @@ impl State {
         }
     }
 
-    /// A GPU answers nothing any more.
+    /// Loses a GPU.
     pub(super) fn lose(&mut self, context_idx: usize) {
         self.contexts[context_idx].is_lost = true;
         self.memory.lose(context_idx);
         self.stop(context_idx);
     }
 
-    /// A GPU was let go; what it has given and not got back is leaked.
+    /// Closes a GPU; memory that it has not freed is leaked.
     pub(super) fn close(&mut self, context_idx: usize) {
         self.contexts[context_idx].is_closed = true;
         self.stop(context_idx);
     }
 
-    /// What a GPU was given is not done any more; nobody waits for it for ever.
+    /// Stops the queued work of a GPU; nothing waits for it forever.
     fn stop(&mut self, context_idx: usize) {
         for (idx, stream) in self.streams.iter_mut().enumerate() {
             if stream.context_idx != context_idx {

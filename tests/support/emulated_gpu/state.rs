@@ -1,6 +1,5 @@
-//! What emulated GPUs have been given and have not done yet. In go calls, with the context that
-//! makes each, which are put into queues; `check.rs` says what is wrong with them, and
-//! `schedule.rs` does what stands in the queues.
+//! The queued work of emulated GPUs. This module takes calls, with the context that makes each, and
+//! puts them into queues; `check.rs` checks them, and `schedule.rs` executes the queues.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -32,30 +31,30 @@ use super::random::Random;
 /// Maximum number of recorded violations.
 const VIOLATIONS_MAX: usize = 1000;
 
-/// A GPU from when it is opened until it is let go or lost.
+/// A GPU from when it is opened until it is closed or lost.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) gpu: u32,
-    /// GPUs whose memory it may reach.
+    /// GPUs whose memory it may access.
     pub(super) peers: BTreeSet<u32>,
     pub(super) is_lost: bool,
     pub(super) is_closed: bool,
-    /// The GPU was lost and started anew: handles of before mean nothing, or something else.
+    /// The GPU was lost and restarted: old handles are invalid, or refer to something else.
     pub(super) is_of_before: bool,
 }
 
-/// A stream: what it is to do, and what is known to be done before what it is given next.
+/// A stream: its queue, and the work that is known to be done before its next piece.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) context_idx: usize,
     pub(super) queue: VecDeque<Op>,
     pub(super) clock: Clock,
     pub(super) is_dropped: bool,
-    /// Does nothing: what it is at takes long.
+    /// Held: its current work takes long.
     pub(super) is_held: bool,
 }
 
-/// A record of an event, and how far its stream had come then.
+/// A record of an event, and its stream's progress at that time.
 #[derive(Debug)]
 pub(super) struct Instance {
     pub(super) stream_idx: usize,
@@ -90,10 +89,10 @@ pub(super) struct Op {
 pub(super) enum Work {
     Record(Arc<Instance>),
     Wait(Arc<Instance>),
-    /// To the first place, from the second one.
+    /// Copies the second place to the first.
     Copy,
     Zero,
-    /// To the first place, from the others: both sides, the bias if there is one; then scratch
+    /// Writes the first place from the others: both sides, the bias if there is one; then scratch
     /// memory.
     Matmul(Matmul),
     Convolve(ConvolutionForward),
@@ -106,32 +105,32 @@ pub(super) enum Work {
 
 #[derive(Debug)]
 pub(super) enum OpArgument {
-    /// The place with that index.
+    /// The place with this index.
     Touch(usize),
     Value(Box<[u8]>),
 }
 
-/// Bytes that a piece of work touches.
+/// Bytes that a piece of work accesses.
 #[derive(Debug)]
 pub(super) struct Touch {
     pub(super) place: Place,
     pub(super) way: Way,
-    /// What stood there when the work was given, if that must be there still when it is done.
+    /// The contents when the work was queued, if they must not change until it is done.
     pub(super) seen: Option<Vec<u8>>,
 }
 
-/// A function that was asked for.
+/// A loaded function.
 #[derive(Debug, Clone)]
 pub(super) struct Function {
     pub(super) context_idx: usize,
     pub(super) function: Arc<dyn DeviceFunction>,
 }
 
-/// A call that is to fail.
+/// A call that should fail.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) call: &'static str,
-    /// Calls of it that succeed before.
+    /// Number of successful calls before it.
     pub(super) n_before: u64,
     pub(super) kind: DriverErrorKind,
 }
@@ -144,7 +143,7 @@ pub(super) struct State {
     pub(super) executor: Arc<Executor>,
     pub(super) memory: Memory,
     pub(super) contexts: Vec<Context>,
-    /// By number of the handle, from 1 on.
+    /// By handle, from 1.
     pub(super) streams: Vec<Stream>,
     pub(super) events: HashMap<EventHandle, Event>,
     pub(super) n_events: u64,
@@ -155,14 +154,14 @@ pub(super) struct State {
     pub(super) violations: Vec<String>,
     pub(super) calls: BTreeMap<&'static str, u64>,
     pub(super) refusals: Vec<Refusal>,
-    /// Launches that are still done before one fails.
+    /// Number of launches that succeed before one fails.
     pub(super) n_launches_before_failure: Option<u64>,
-    /// What other processes have of each GPU's memory.
+    /// Memory of each GPU that other processes use.
     pub(super) taken_bytes: HashMap<u32, u64>,
     pub(super) allocation_bytes_max: usize,
 }
 
-/// The number that CUDA would give.
+/// Returns the error code of CUDA.
 fn code(kind: DriverErrorKind) -> i32 {
     match kind {
         DriverErrorKind::OutOfMemory => 2,
@@ -207,7 +206,7 @@ impl State {
         }
     }
 
-    /// Counts a call, and has it fail if it is to.
+    /// Counts a call, and makes it fail if requested.
     pub(super) fn count(&mut self, call: &'static str) -> Result<(), DriverError> {
         *self.calls.entry(call).or_default() += 1;
         let Some(idx) = self.refusals.iter().position(|it| it.call == call) else {
@@ -226,7 +225,7 @@ impl State {
         ))
     }
 
-    /// The start of each call of a GPU.
+    /// Starts each call of a GPU.
     pub(super) fn enter(
         &mut self,
         call: &'static str,
@@ -243,15 +242,13 @@ impl State {
         counted
     }
 
-    /// Notes a call of a GPU that was started anew since.
+    /// Reports a call of a GPU that has been restarted since.
     pub(super) fn check_current(&mut self, call: &'static str, context_idx: usize) {
         let Context {
             gpu, is_of_before, ..
         } = self.contexts[context_idx];
         if is_of_before {
-            self.violate(format!(
-                "{call} of GPU {gpu} as it was before it was started anew"
-            ));
+            self.violate(format!("{call} of GPU {gpu} from before its restart"));
         }
     }
 
@@ -270,14 +267,14 @@ impl State {
         }
     }
 
-    /// A violation which the driver itself notices.
+    /// Records a violation that the driver itself notices.
     pub(super) fn refuse(&mut self, text: String) -> DriverError {
         let error = refused(format!("emulated: {text}"));
         self.violate(text);
         error
     }
 
-    /// The stream of a handle, if the context may give it work.
+    /// Returns the stream of a handle, if the context may use it.
     fn stream(
         &mut self,
         context_idx: usize,
@@ -296,7 +293,10 @@ impl State {
         };
         let (is_dropped, owner) = (self.streams[idx].is_dropped, self.streams[idx].context_idx);
         if is_dropped {
-            return Err(self.refuse(format!("{what} on stream {}, which was let go", stream.0)));
+            return Err(self.refuse(format!(
+                "{what} on stream {}, which was destroyed",
+                stream.0
+            )));
         }
         if owner != context_idx {
             let (own, other) = (self.contexts[context_idx].gpu, self.contexts[owner].gpu);
@@ -308,14 +308,14 @@ impl State {
         Ok(idx)
     }
 
-    /// An event of a handle.
+    /// Returns the event of a handle.
     pub(super) fn event(
         &mut self,
         what: &str,
         event: EventHandle,
     ) -> Result<&mut Event, DriverError> {
         if !self.events.contains_key(&event) {
-            return Err(self.refuse(format!("{what} of event {}, which there is not", event.0)));
+            return Err(self.refuse(format!("{what} of event {}, which does not exist", event.0)));
         }
         Ok(self.events.get_mut(&event).expect("it has been looked up"))
     }
@@ -374,7 +374,7 @@ impl State {
         Ok(())
     }
 
-    /// Gives a stream work that touches memory.
+    /// Queues work that accesses memory in a stream.
     pub(super) fn give(
         &mut self,
         context_idx: usize,
@@ -409,7 +409,7 @@ impl State {
         Ok(())
     }
 
-    /// Bytes of a GPU's memory that nobody has.
+    /// Returns the free bytes of a GPU's memory.
     pub(super) fn free_bytes(&self, gpu: u32, total_bytes: u64) -> u64 {
         let others = self.taken_bytes.get(&gpu).copied().unwrap_or_default();
         let own: u64 = (0..)

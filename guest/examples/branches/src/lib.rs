@@ -28,7 +28,7 @@ impl Policy for Branches {
             let least = |a: &&u32, b: &&u32| load(**a).total_cmp(&load(**b));
             let device = graph
                 .edges_into(node)
-                .filter(|edge| edge.kind & EdgeKind::PRELOADED == 0) // not of a constant or a feed
+                .filter(|edge| edge.kind & EdgeKind::PRELOADED == 0) // skip constants and feeds
                 .map(|edge| placed.device(edge.from))
                 .find(|device| candidates.contains(device))
                 .unwrap_or_else(|| *candidates.iter().min_by(least).unwrap_or(&0));

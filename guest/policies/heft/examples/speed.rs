@@ -1,8 +1,8 @@
-//! How long heft takes, natively: `cargo run --release -p policy-heft --example speed`.
+//! Measures how long heft takes, natively: `cargo run --release -p policy-heft --example speed`.
 //!
-//! Layered random graphs of about 2.5 edges a node, drawn like those of `placewright bench
-//! placement`, which measures the sandboxed policy. Arguments `NODES DEVICES_OF_EACH_CLASS
-//! REPETITIONS` measure that one case.
+//! The graphs are layered and random, with about 2.5 edges per node, drawn like those of
+//! `placewright bench placement`, which measures the sandboxed policy. The arguments `NODES
+//! DEVICES_OF_EACH_CLASS REPETITIONS` measure one case only.
 
 #![expect(clippy::print_stdout, reason = "a program")]
 
@@ -25,8 +25,8 @@ use placewright_guest::testing::TestGraph;
 use placewright_guest::testing::cluster;
 use policy_heft::Heft;
 
-/// Flops per second, bytes per second and ns per launch of each device type: the synthetic devices
-/// of the host.
+/// Flops per second, bytes per second and ns per launch of each device type, as in the host's
+/// synthetic devices.
 const CLASSES: [(&str, f64, f64, f64); 4] = [
     ("CPU", 4e11, 5e10, 500.0),
     ("GPU", 2e13, 9e11, 5_000.0),
@@ -88,8 +88,8 @@ fn place(
     )
 }
 
-/// So many devices of each class. Tensors between accelerators are staged in host memory and pay
-/// two links.
+/// A cluster with `of_each` devices of each class. Tensors between accelerators are staged in host
+/// memory and pay for two links.
 fn linked(of_each: usize) -> TestDevices {
     let parts = CLASSES.map(|(device_type, ..)| format!("{of_each}x{device_type}"));
     let mut devices = cluster(&parts.join(","));
@@ -111,9 +111,10 @@ fn linked(of_each: usize) -> TestDevices {
     devices
 }
 
-/// As many layers as nodes in each; two or three inputs, nine in ten from the layer before and the
-/// others from the three before that; work and tensor sizes log-uniform over three orders of
-/// magnitude; one node in five and another one in twenty run on some of the devices only.
+/// A graph of about sqrt(`n_nodes`) layers. A node has two or three inputs: nine in ten from the
+/// previous layer, the others from the three layers before that. Work and tensor sizes are
+/// log-uniform over three orders of magnitude. One node in five, and another one in twenty, can run
+/// on some of the devices only.
 fn layered(n_nodes: u32, devices: &TestDevices) -> TestGraph {
     let mut random = SplitMix(0);
     let all: Vec<u32> = (0..devices.count()).collect();
@@ -180,7 +181,7 @@ impl SplitMix {
     }
 }
 
-/// A plan that takes everything.
+/// A plan that accepts everything.
 #[derive(Debug, Default)]
 struct Accept {
     inserted: std::cell::Cell<f64>,
@@ -188,6 +189,9 @@ struct Accept {
 
 impl PlanSink for Accept {
     fn set_devices(&self, _: &[u32]) {}
+    fn devices(&self) -> Vec<u32> {
+        Vec::new()
+    }
     fn move_nodes(&self, _: &[u32], _: u32) {}
     fn makespan_ns(&self) -> f64 {
         0.0
@@ -215,15 +219,10 @@ impl PlanSink for Accept {
     fn offer(&self) -> Result<(), Violation> {
         Ok(())
     }
-    fn devices(&self) -> Vec<u32> {
-        Vec::new()
-    }
-
-    fn budget_unit(&self) -> BudgetUnit {
-        BudgetUnit::Unlimited
-    }
-
     fn budget_left(&self) -> u64 {
         u64::MAX
+    }
+    fn budget_unit(&self) -> BudgetUnit {
+        BudgetUnit::Unlimited
     }
 }

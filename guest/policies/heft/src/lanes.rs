@@ -1,14 +1,14 @@
-//! Four times computed with at once.
+//! Computes with four times at once.
 //!
-//! In the sandbox every addition and multiplication is followed by a test for NaN, so that results
-//! are the same on every machine; on vectors that costs half as much, and compilers do not
+//! In the sandbox, a test for NaN follows every addition and multiplication, so that results are
+//! the same on every machine. On vectors the tests cost half as much, and compilers do not
 //! vectorize these loops by themselves.
 
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 use std::arch::wasm32 as simd;
 
-/// Times per operation. Rows over devices are padded to a multiple of it, so that loops need no
-/// remainder.
+/// Times per vector. Rows over devices are padded to a multiple of this number, so that loops have
+/// no remainder.
 pub(crate) const LANES: usize = 4;
 
 /// Four times in ns, never NaN.
@@ -73,7 +73,7 @@ impl Lanes {
         )
     }
 
-    /// Bit `i` is whether value `i` is at most the other's.
+    /// Sets bit `i` if value `i` is at most the other's.
     #[inline]
     pub(crate) fn at_most(self, other: Self) -> u32 {
         let low = simd::i64x2_bitmask(simd::f64x2_le(self.0, other.0));
@@ -126,7 +126,7 @@ impl Lanes {
         self.zip(other, sooner)
     }
 
-    /// Bit `i` is whether value `i` is at most the other's.
+    /// Sets bit `i` if value `i` is at most the other's.
     #[inline]
     pub(crate) fn at_most(self, other: Self) -> u32 {
         (0..LANES).fold(0, |bits, lane| {
@@ -141,7 +141,7 @@ impl Lanes {
 }
 
 impl Lanes {
-    /// The smallest of the four.
+    /// Returns the smallest of the four.
     #[inline]
     pub(crate) fn least(self) -> f64 {
         let [a, b, c, d] = self.values();
@@ -149,14 +149,14 @@ impl Lanes {
     }
 }
 
-/// The maximum of two times. `f64::max` treats NaN, which never occurs here, and is slow in wasm
-/// for it.
+/// Returns the later of two times. `f64::max` also handles NaN, which never occurs here, and is
+/// slow in wasm for that reason.
 #[inline]
 pub(crate) fn later(a: f64, b: f64) -> f64 {
     if a > b { a } else { b }
 }
 
-/// The minimum of two times.
+/// Returns the earlier of two times.
 #[inline]
 pub(crate) fn sooner(a: f64, b: f64) -> f64 {
     if a < b { a } else { b }
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn four_at_once_are_each_as_one() {
+    fn lanes_agree_with_single_values() {
         let (a, b) = ([1.5, -2.0, 1e300, 0.1], [0.3, 7.0, f64::INFINITY, 0.1]);
         let (x, y) = (Lanes::load(&a), Lanes::load(&b));
         let each = |op: fn(f64, f64) -> f64| [0, 1, 2, 3].map(|lane| op(a[lane], b[lane]));

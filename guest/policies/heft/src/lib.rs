@@ -1,23 +1,25 @@
 //! `heft`: Heterogeneous Earliest Finish Time (Topcuoglu, Hariri, Wu 2002, "Performance-effective
 //! and low-complexity task scheduling for heterogeneous computing").
 //!
-//! First every node gets its upward rank: the longest path from its start to the end of the graph,
-//! with mean costs and mean transfers (eq. 8). Then, in the order of descending ranks, each node
-//! goes to the device where it finishes first, between tasks that are there already if it fits
-//! (insertion) or behind them. Ties go to the smaller node id and the more preferred device.
+//! First, every node gets its upward rank: the longest path from its start to the end of the graph,
+//! with mean costs and mean transfers (eq. 8). Then each node, in order of descending rank, goes to
+//! the device where it finishes first: in a gap between tasks already placed there, if it fits
+//! (insertion), or after them. Ties go to the smaller node id and the more preferred device.
 //!
 //! Beyond the paper:
-//! - **Candidates and pins.** Only legal devices are tried; the mean cost of a node is over those.
-//! - **Groups.** The first member to be decided decides for its group. It goes where its own finish
-//!   time plus the costs of the other members is smallest, as if they ran right behind it.
+//! - **Candidates and pins.** Only legal devices are tried, and the mean cost of a node is over
+//!   these.
+//! - **Groups.** The first member to be placed decides for its group. It goes where its own finish
+//!   time plus the costs of the other members is smallest, as if they ran directly after it.
 //! - **Constants.** The host creates them before any run, on each device that reads them. They take
 //!   no time and are never transferred, so they are not scheduled; they follow their readers.
 //! - **Memory.** State, and the constants that nodes read, stay within the capacity of each memory.
 //!   If the host refuses the plan because the tensors of a run need more, that memory is reserved
-//!   and the graph is scheduled again, up to four times. If that does not help, the devices get
-//!   stages of nodes in import order, as many as each memory holds.
+//!   and the graph is scheduled again, up to four times. If that does not help, the graph is
+//!   divided into stages of nodes in import order, and each device gets a stage that its memory
+//!   holds.
 //! - **Chips.** Devices of one chip share its time.
-//! - **Executions.** A node's cost counts as often as the node is expected to run.
+//! - **Executions.** A node's cost is multiplied by its expected number of executions.
 //!
 //! As in the paper, a device runs one task at a time, and a link carries any number of transfers.
 
@@ -48,7 +50,7 @@ use crate::problem::Problem;
 use crate::schedule::Decision;
 use crate::schedule::Scheduler;
 
-/// How often a graph is scheduled again because memory is short.
+/// Attempts to schedule a graph again when memory is short.
 const MEMORY_ROUNDS: u32 = 4;
 
 /// The policy.
@@ -93,13 +95,7 @@ impl Policy for Heft {
         }
         let problem = Problem::new(graph, devices);
         let mut reserved = vec![0; devices.len()];
-        let budget = |reserved: &[u64]| {
-            let mut memory = MemoryBudget::new(graph, devices);
-            for (device, &bytes) in devices.ids().zip(reserved) {
-                memory.reserve(device, bytes);
-            }
-            memory
-        };
+        let budget = |reserved: &[u64]| MemoryBudget::with_reserved(graph, devices, reserved);
         let schedule = |memory: Option<&mut MemoryBudget>,
                         decisions: Option<&mut Vec<Decision>>| {
             let scheduler = Scheduler::new(&problem, devices.chips(), self.with_insertion);
@@ -119,9 +115,9 @@ impl Policy for Heft {
                 plan.metric("memory_rounds", f64::from(round));
                 if plan.explain_wanted() {
                     let mut decisions = Vec::new();
-                    if graph.len() <= reasons::NODES_WITH_TIMES {
-                        // The same schedule once more, after the offer: reasons must not cost a
-                        // plan its fuel.
+                    if reasons::have_times(graph.len(), devices.len()) {
+                        // Schedules again after the offer: if the fuel runs out while reasons are
+                        // collected, the plan remains.
                         let mut memory = budget(&reserved);
                         schedule(is_tight.then_some(&mut memory), Some(&mut decisions));
                     }
@@ -155,9 +151,9 @@ impl Policy for Heft {
     }
 }
 
-/// Start order within each device, larger first: the schedule's start times, counted down from the
-/// largest number. One step is the 2^32nd part of the makespan, less than a ns in schedules of up
-/// to four seconds.
+/// Returns the start order within each device, larger first: the schedule's start times, counted
+/// down from the largest number. One step is the 2^32nd part of the makespan, less than a ns in
+/// schedules of up to four seconds.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the quotient is between 0 and 1"

@@ -1,12 +1,12 @@
-//! What HEFT reads, laid out in the order in which it reads it.
+//! The input of HEFT, laid out in the order in which HEFT reads it.
 //!
-//! The second phase visits nodes by descending rank, which is not the order of the graph's columns:
-//! a million nodes would mean some fifteen cache misses each, one waiting for the other. So the
-//! next thousand tasks, their edges and their costs are copied into a [`Window`] first, with loads
-//! that do not wait for each other; it is small enough to stay in a near cache.
+//! The second phase visits nodes by descending rank, which is not the order of the graph's columns.
+//! With a million nodes, each node would cost some fifteen cache misses, one after the other. So
+//! the next thousand tasks, their edges and their costs are first copied into a [`Window`], with
+//! independent loads. The window is small enough to stay in a near cache.
 //!
-//! Devices are put into an order of their own, by cost class. A device is known by its *slot* in
-//! that order, everywhere but at the edges of this crate: what comes from the host and goes to it.
+//! Devices are sorted by cost class. Within this crate a device is identified by its *slot* in that
+//! order; only the host's input and the result use device ids.
 
 use placewright_guest::DeviceSet;
 use placewright_guest::Graph;
@@ -20,8 +20,8 @@ use placewright_guest::memory::free_constants;
 use crate::lanes::LANES;
 use crate::lanes::later;
 
-/// Up to this many devices every pair is asked for its link, so that exceptions (NVLink between two
-/// of eight cards) count; beyond, links are those of the domains.
+/// Up to this many devices, the link of every pair is read, so that exceptions count (NVLink
+/// between two of eight cards). Beyond, links are those of the domains.
 const DEVICES_ASKED_PAIRWISE: usize = 64;
 
 /// Tasks per window.
@@ -29,36 +29,36 @@ pub(crate) const WINDOW: usize = 1024;
 
 /// The graph and the devices.
 pub(crate) struct Problem<'a> {
-    /// Number of devices with padding: the length of rows over devices.
+    /// Number of devices, padded: the length of rows over devices.
     pub(crate) width: usize,
     /// The device of each slot.
     pub(crate) device_at: Vec<u32>,
     /// The slot of each device.
     pub(crate) slot_of: Vec<u32>,
-    /// Legal slots, most preferred first, set after set.
+    /// Legal slots of each set, most preferred first, concatenated.
     candidates: Vec<u32>,
     candidate_offsets: &'a [u32],
     /// Nodes by descending rank.
     pub(crate) order: Vec<u32>,
-    /// When the schedule might end: a rough number.
+    /// Rough estimate of the schedule's end.
     pub(crate) horizon: f64,
     pub(crate) links: Links,
     /// The members of each group that has more than one.
     pub(crate) members: Members,
-    /// Per node whether it is a constant that is not scheduled.
+    /// Whether each node is a constant that is not scheduled.
     pub(crate) is_free_constant: Vec<bool>,
-    /// Per node whether it is a constant: what reads it waits for nothing.
+    /// Whether each node is a constant. Its readers do not wait for it.
     is_constant: Vec<bool>,
-    /// Whether groups or pins take decisions away.
+    /// Whether groups or pins restrict the choice.
     pub(crate) is_constrained: bool,
-    /// Per candidate set: masks and preferences, where it is large enough for loops over all
+    /// Masks and preferences of each candidate set that is large enough for loops over all
     /// devices.
     pub(crate) dense_sets: Vec<Option<DenseSet>>,
     nodes: Nodes<'a>,
     costs: Costs<'a>,
 }
 
-/// The graph's columns, by node.
+/// The graph's columns, per node.
 struct Nodes<'a> {
     predecessors: Rows<'a>,
     edge_tensors: &'a [u32],
@@ -69,24 +69,24 @@ struct Nodes<'a> {
     executions: &'a [f64],
 }
 
-/// Some tasks that follow each other in the order of the ranks.
+/// Consecutive tasks in rank order.
 #[derive(Default)]
 pub(crate) struct Window {
     pub(crate) tasks: Vec<Task>,
     edges: Vec<Edge>,
-    /// A row per task and a column per cost class: ns, all executions together.
+    /// A row per task and a column per cost class: ns of all executions together.
     costs: Vec<f64>,
 }
 
-/// A node whose turn comes soon.
+/// A node that is about to be placed.
 #[derive(Clone, Copy)]
 pub(crate) struct Task {
     pub(crate) node: u32,
     pub(crate) set: u32,
     pub(crate) group: u32,
-    /// Its index in the window.
+    /// The task's index in the window.
     index: u32,
-    /// Where its edges start in the window, and where they end.
+    /// The range of the task's edges in the window.
     first_edge: u32,
     end_edge: u32,
 }
@@ -106,10 +106,9 @@ pub(crate) struct DenseSet {
     pub(crate) preference: Vec<u32>,
 }
 
-/// What a transfer from a device to each device costs.
+/// The cost of a transfer from one device to each device.
 pub(crate) struct Links {
-    /// Whether the rows say for each device that it costs nothing to send to itself, as the rules
-    /// are.
+    /// Whether the rows are 0 for a transfer from a device to itself, as the rules require.
     pub(crate) is_free_at_home: bool,
     domain: Vec<u32>,
     width: usize,
@@ -117,23 +116,23 @@ pub(crate) struct Links {
     ns_per_byte: Vec<f64>,
 }
 
-/// Rows of the groups that have more than one member.
+/// The members of the groups that have more than one.
 #[derive(Default)]
 pub(crate) struct Members {
     offsets: Vec<u32>,
     nodes: Vec<u32>,
 }
 
-/// The cost table, by cost class, and which devices are of which class.
+/// The cost table by cost class, and the class of each device.
 struct Costs<'a> {
     table: &'a [f64],
-    /// Class of each slot.
+    /// Cost class of each slot.
     classes: Vec<u32>,
     n_classes: usize,
 }
 
 impl<'a> Problem<'a> {
-    /// Ranks the nodes, the first phase of HEFT, and lays everything out in that order.
+    /// Ranks the nodes, the first phase of HEFT, and lays out the input in rank order.
     pub(crate) fn new(graph: &'a Graph<'_>, devices: &'a DeviceSet<'_>) -> Self {
         let n_devices = devices.len();
         let width = n_devices.next_multiple_of(LANES);
@@ -185,7 +184,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Lays out the tasks of some nodes.
+    /// Copies the tasks of some nodes into a window.
     #[inline(never)]
     pub(crate) fn look_ahead(&self, order: &[u32], window: &mut Window) {
         let Self { nodes, costs, .. } = self;
@@ -221,7 +220,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Legal slots of a set, most preferred first.
+    /// Returns the legal slots of a set, most preferred first.
     #[inline]
     pub(crate) fn candidates(&self, set: u32) -> &[u32] {
         let set = set as usize;
@@ -229,8 +228,8 @@ impl<'a> Problem<'a> {
         &self.candidates[range]
     }
 
-    /// Writes what a task of the window costs on every device, all its executions together; +inf =
-    /// cannot run there.
+    /// Writes the cost of a task of the window on every device, all its executions together. +inf
+    /// means that it cannot run there.
     #[inline(never)]
     pub(crate) fn work(&self, window: &Window, task: &Task, into: &mut [f64]) {
         let n_classes = self.costs.n_classes;
@@ -240,7 +239,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// What a node costs on one device.
+    /// Returns the cost of a node on one device.
     #[inline]
     pub(crate) fn work_on(&self, node: u32, slot: u32) -> f64 {
         let class = self.costs.classes[slot as usize];
@@ -248,7 +247,7 @@ impl<'a> Problem<'a> {
         row[class as usize] * self.nodes.executions[node as usize]
     }
 
-    /// A lower bound on what any task costs anywhere.
+    /// Returns a lower bound on the cost of any task on any device.
     pub(crate) fn shortest_task(&self) -> f64 {
         let least = |least: f64, value: f64| if value < least { value } else { least };
         let cost = self.costs.table.iter().copied().fold(f64::INFINITY, least);
@@ -263,7 +262,7 @@ impl<'a> Problem<'a> {
 }
 
 impl Window {
-    /// The edges into a task.
+    /// Returns the edges into a task.
     #[inline]
     pub(crate) fn edges(&self, task: &Task) -> &[Edge] {
         &self.edges[task.first_edge as usize..task.end_edge as usize]
@@ -286,8 +285,8 @@ impl Links {
             latency: Vec::with_capacity(matrix.n_domains() * width),
             ns_per_byte: Vec::with_capacity(matrix.n_domains() * width),
         };
-        // Devices that are not connected have an infinite rate, and no bytes times that would be no
-        // number.
+        // Devices that are not connected have an infinite rate; zero bytes times infinity would be
+        // NaN.
         let finite = |value: f64| value.min(f64::MAX);
         let spread = |row: &[f64], column: &mut Vec<f64>| {
             column.extend(domain.iter().map(|&to| finite(row[to as usize])));
@@ -300,8 +299,8 @@ impl Links {
         links
     }
 
-    /// Latency and ns per byte from a device to each device; what stands at the device itself does
-    /// not apply unless it is 0.
+    /// Returns latency and ns per byte from a device to each device. The entry of the device itself
+    /// does not apply unless it is 0.
     #[inline]
     pub(crate) fn from(&self, slot: u32) -> (&[f64], &[f64]) {
         let start = self.domain[slot as usize] as usize * self.width;
@@ -331,7 +330,7 @@ impl Members {
         Self { offsets, nodes }
     }
 
-    /// The members of a group if it has more than one, else nothing.
+    /// Returns the members of a group, or nothing if it has only one.
     #[inline]
     pub(crate) fn of(&self, group: u32) -> &[u32] {
         if self.nodes.is_empty() {
@@ -369,7 +368,8 @@ fn links(devices: &DeviceSet<'_>) -> LinkMatrix {
     }
 }
 
-/// What the longest way through the graph takes, or all work shared out, and half as much again.
+/// Returns 1.5 times the longest path through the graph, or 1.5 times all work divided among the
+/// devices if that is longer.
 #[expect(clippy::cast_precision_loss, reason = "a rough number")]
 fn horizon(work: &[f64], ranks: &[f64], n_devices: usize) -> f64 {
     let longest = ranks.iter().copied().fold(0.0, later);
@@ -377,7 +377,7 @@ fn horizon(work: &[f64], ranks: &[f64], n_devices: usize) -> f64 {
     1.5 * later(longest, shared)
 }
 
-/// The ranks of a graph, for tests.
+/// Returns the ranks of a graph, for tests.
 #[cfg(test)]
 pub(crate) fn ranks_of(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Vec<f64> {
     let device_at: Vec<u32> = devices.ids().collect();
@@ -386,8 +386,8 @@ pub(crate) fn ranks_of(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Vec<f64> {
     upward_ranks(graph, &work, links(devices).mean())
 }
 
-/// The mean over the candidates that can run the node, by way of how many of each cost class a set
-/// has.
+/// Returns the mean cost of each node over the candidates that can run it, computed from the number
+/// of each set's devices in each cost class.
 #[inline(never)]
 fn mean_work(graph: &Graph<'_>, classes: &[u32], costs: &Costs<'_>) -> Vec<f64> {
     let candidates = graph.candidates();
@@ -414,8 +414,8 @@ fn mean_work(graph: &Graph<'_>, classes: &[u32], costs: &Costs<'_>) -> Vec<f64> 
     rows.zip(graph.executions()).map(mean).collect()
 }
 
-/// Columns for the sets that have at least a quarter of the devices; for smaller ones their list is
-/// the better way.
+/// Builds columns for the sets that contain at least a quarter of the devices; for smaller sets,
+/// their list is faster.
 fn dense_sets(
     offsets: &[u32],
     candidates: &[u32],

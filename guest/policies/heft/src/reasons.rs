@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use placewright_guest::DeviceSet;
 use placewright_guest::Graph;
-use placewright_guest::NONE;
 use placewright_guest::Plan;
 use placewright_guest::Reasons;
 
@@ -14,7 +13,16 @@ use crate::schedule::Decision;
 /// MB. The host keeps 64 MiB by default. Larger graphs get reasons that nodes share.
 pub(crate) const NODES_WITH_TIMES: usize = 100_000;
 
-/// Explains a schedule. `decisions` may be empty.
+/// Up to this many nodes times devices: to find the second best device of a node, all its
+/// candidates are tried.
+const TRIALS_MAX: usize = 10_000_000;
+
+/// Returns whether each node gets a reason with its own times.
+pub(crate) fn have_times(n_nodes: usize, n_devices: usize) -> bool {
+    n_nodes <= NODES_WITH_TIMES && n_nodes.saturating_mul(n_devices) <= TRIALS_MAX
+}
+
+/// Explains a schedule. `decisions` is empty if no node gets a reason with its own times.
 pub(crate) fn explain(
     graph: &Graph<'_>,
     devices: &DeviceSet<'_>,
@@ -30,7 +38,7 @@ pub(crate) fn explain(
         if decision.finish < f64::INFINITY {
             plan.explain(&[decision.node], || with_times(decision, &names));
         } else {
-            reasons.add(decision.node, "most preferred: no cost known");
+            reasons.add(decision.node, "most preferred: no finite cost");
         }
     }
     let mut is_decided = vec![false; graph.counts().groups as usize];
@@ -38,10 +46,8 @@ pub(crate) fn explain(
         let of_group = &mut is_decided[graph.group()[node as usize] as usize];
         let reason = if is_free_constant[node as usize] {
             "constant: placed with its reader"
-        } else if graph.pinned()[node as usize] != NONE {
-            "pinned"
-        } else if graph.candidates_of(node).len() == 1 {
-            "only candidate"
+        } else if let Some(reason) = Reasons::without_choice(graph, node) {
+            reason
         } else if decisions.is_empty() && !*of_group {
             "earliest finish"
         } else {
@@ -57,14 +63,12 @@ pub(crate) fn explain(
 pub(crate) fn explain_stages(graph: &Graph<'_>, plan: &Plan<'_>, is_free_constant: &[bool]) {
     let mut reasons = Reasons::new();
     for node in graph.nodes() {
-        reasons.add(
-            node,
-            if is_free_constant[node as usize] {
-                "constant: placed with its reader"
-            } else {
-                "stage sized to the device's memory"
-            },
-        );
+        let reason = if is_free_constant[node as usize] {
+            "constant: placed with its reader"
+        } else {
+            Reasons::without_choice(graph, node).unwrap_or("stage sized to the device's memory")
+        };
+        reasons.add(node, reason);
     }
     reasons.explain(plan);
 }
@@ -110,7 +114,7 @@ fn short_names(devices: &DeviceSet<'_>) -> Vec<String> {
     names().map(short).collect()
 }
 
-/// Shows a time with three digits or so. Without formatting floats, which takes 20 KB of code.
+/// Formats a time with about three digits. Does not format floats, which takes 20 KB of code.
 fn show_ns(time_ns: f64) -> String {
     let (unit_ns, unit) = match time_ns {
         time if time < 1e3 => (1.0, "ns"),
@@ -130,6 +134,13 @@ fn show_ns(time_ns: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_nodes_or_devices_share_reasons() {
+        assert!(have_times(NODES_WITH_TIMES, 64));
+        assert!(!have_times(NODES_WITH_TIMES + 1, 2));
+        assert!(!have_times(NODES_WITH_TIMES, 4_096));
+    }
 
     #[test]
     fn times_have_a_fitting_unit() {

@@ -1,5 +1,5 @@
-//! The second phase of HEFT: tasks in the order of their ranks, each to the device where it
-//! finishes first.
+//! The second phase of HEFT: places each task, in rank order, on the device where it finishes
+//! first.
 
 use placewright_guest::Assignment;
 use placewright_guest::MemoryBudget;
@@ -19,19 +19,19 @@ use crate::timeline::Hints;
 use crate::timeline::Slot;
 use crate::timeline::Timeline;
 
-/// What came of it.
+/// The result of a pass.
 pub(crate) struct Outcome {
-    /// Device of each node; none for constants that are not scheduled.
+    /// Device of each node; [`NONE`] for constants that are not scheduled.
     pub(crate) devices: Vec<u32>,
     /// Start of each node, in ns; 0 for constants that are not scheduled.
     pub(crate) start: Vec<f64>,
     /// When the last node ends.
     pub(crate) makespan: f64,
-    /// How many nodes went into gaps.
+    /// Number of nodes that were placed in gaps.
     pub(crate) n_inserted: u32,
 }
 
-/// Why a task is on its device: what the policy knew when it decided.
+/// Why a task is on its device: the values that the policy compared.
 pub(crate) struct Decision {
     pub(crate) node: u32,
     /// When the task finishes, in ns; with the costs of its group, if it has one.
@@ -40,28 +40,28 @@ pub(crate) struct Decision {
     pub(crate) is_group: bool,
     /// The device where it would finish next, and when.
     pub(crate) second: Option<(u32, f64)>,
-    /// The most preferred candidate without free memory, and how many there are.
+    /// The most preferred candidate without free memory, and the number of such candidates.
     pub(crate) full: Option<(u32, usize)>,
 }
 
-/// What later tasks ask about a task that is placed.
+/// What the placement of later tasks needs to know about a placed task.
 #[derive(Clone, Copy, Default)]
 struct Placed {
     finish: f64,
     device: u32,
 }
 
-/// A device for a task, by its slot as everywhere in this module.
+/// A possible device for a task, given by its slot as everywhere in this module.
 #[derive(Clone, Copy)]
 struct Choice {
-    /// Finish time, with what its group costs there; what is minimized.
+    /// Finish time plus the cost of the task's group on the device. The smallest score wins.
     score: f64,
     preference: u32,
     device: u32,
     start: f64,
-    /// Its cost on the device.
+    /// The task's cost on the device.
     work: f64,
-    /// The gap, or none for the end of the schedule.
+    /// The gap; `None` for the end of the schedule.
     slot: Option<Slot>,
 }
 
@@ -94,21 +94,21 @@ pub(crate) struct Scheduler<'p, 'a> {
     tail: Vec<f64>,
     /// Per device: end of its last gap.
     last_gap_end: Vec<f64>,
-    /// By node, as far as placed.
+    /// The tasks placed so far, by node.
     placed: Vec<Placed>,
     // Rows over devices, written for each task.
     ready: Vec<f64>,
     work: Vec<f64>,
-    /// The finish at the end of the device's schedule.
+    /// The task's finish time at the end of the device's schedule.
     appended: Vec<f64>,
-    /// The earliest finish that any schedule allows: ready and work.
+    /// The earliest finish time that any schedule allows: ready time plus work.
     earliest: Vec<f64>,
-    /// The least of every [`LANES`] of those.
+    /// The minimum of each chunk of [`LANES`] entries of `earliest`.
     earliest_of_chunk: Vec<f64>,
 }
 
 impl<'p, 'a> Scheduler<'p, 'a> {
-    /// Nothing scheduled; `chip_of_device` is the chip of each device.
+    /// Creates an empty schedule. `chip_of_device` is the chip of each device.
     pub(crate) fn new(
         problem: &'p Problem<'a>,
         chip_of_device: &[u32],
@@ -128,7 +128,7 @@ impl<'p, 'a> Scheduler<'p, 'a> {
             devices_of[timeline as usize].push(device);
         }
         let shortest_task = problem.shortest_task();
-        // Mostly there are fewer gaps than tasks, and all devices get about as many.
+        // Usually there are fewer gaps than tasks, distributed evenly over the devices.
         let n_blocks = problem.order.len() / chips.len().max(1) / BLOCK;
         let hints = Hints::new(problem.horizon, n_blocks);
         Self {
@@ -148,9 +148,9 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         }
     }
 
-    /// Schedules all tasks. `assignment` contains the groups that are decided already. Respects
-    /// `memory`, if given. Adds a decision for each task that had a choice to `decisions`, if
-    /// given.
+    /// Schedules all tasks. `assignment` contains the groups that are already decided. Respects
+    /// `memory` if it is set. If `decisions` is set, adds a decision for each task that had a
+    /// choice.
     #[inline(never)]
     pub(crate) fn run(
         mut self,
@@ -204,7 +204,7 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         }
     }
 
-    /// Describes a choice: tries all other candidates once more.
+    /// Describes a choice. Tries all other candidates again.
     #[inline(never)]
     fn decision(
         &mut self,
@@ -239,7 +239,7 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         decision
     }
 
-    /// The device for a task whose group is not decided.
+    /// Chooses the device of a task whose group is not decided.
     #[inline]
     fn decide(&mut self, window: &Window, task: &Task, memory: Option<&MemoryBudget>) -> Choice {
         let problem = self.problem;
@@ -272,8 +272,8 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         if !fitting.is_empty() {
             return self.on_list(window, task, &fitting, members);
         }
-        // Nothing fits: where most is free, so that the host's refusal is as near to a plan as can
-        // be.
+        // Nothing fits: take the device with the most free memory, so that the plan that the host
+        // refuses is as close as possible to a legal one.
         let free = |&slot: &u32| {
             let device = device_at(slot);
             (memory.free_bytes(device), u32::MAX - device)
@@ -282,8 +282,8 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         self.on_list(window, task, emptiest.as_slice(), members)
     }
 
-    /// Tries every device of a list, most preferred first. `members` are those of the task's group,
-    /// whose costs count as if they ran right behind it.
+    /// Tries every device of a list, most preferred first. `members` are the nodes of the task's
+    /// group; their costs count as if they ran directly after the task.
     fn on_list(
         &mut self,
         window: &Window,
@@ -303,8 +303,8 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         best
     }
 
-    /// Tries all devices at once: the same decision as [`Self::on_list`] with the list of the set,
-    /// mostly in loops without branches. Returns no device when none can run the task.
+    /// Tries all devices at once. Makes the same decision as [`Self::on_list`] with the set's list,
+    /// but mostly in loops without branches. Returns no device if none can run the task.
     #[inline(never)]
     fn on_all(&mut self, window: &Window, task: &Task, set: &DenseSet) -> Choice {
         let problem = self.problem;
@@ -324,8 +324,8 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         if !self.with_insertion {
             return best;
         }
-        // First where it might finish soonest: that is often the best, and makes the others a
-        // matter of one comparison.
+        // Start with the chunk of the earliest possible finish: it often contains the best device,
+        // and then one comparison rules out each of the others.
         self.try_gaps(first_chunk, set, &mut best);
         for chunk in 0..self.earliest_of_chunk.len() {
             if self.earliest_of_chunk[chunk] <= best.score && chunk != first_chunk {
@@ -335,8 +335,8 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         best
     }
 
-    /// Fills `appended`, `earliest` and `earliest_of_chunk`. Returns the soonest finish at the end
-    /// of a schedule, and the chunk in which a gap might make it sooner.
+    /// Fills `appended`, `earliest` and `earliest_of_chunk`. Returns the earliest finish at the end
+    /// of any schedule, and the chunk in which a gap might allow an earlier one.
     #[inline(never)]
     fn bounds(&mut self) -> (f64, usize) {
         let (ready, _) = self.ready.as_chunks::<LANES>();
@@ -366,7 +366,7 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         (soonest_appended.least(), first_chunk)
     }
 
-    /// The most preferred of the devices at the end of whose schedule the task finishes at `bound`.
+    /// Takes the most preferred of the devices on which the task, appended, finishes at `bound`.
     #[inline]
     fn append_by(&self, bound: f64, set: &DenseSet, best: &mut Choice) {
         let (appended, _) = self.appended.as_chunks::<LANES>();
@@ -382,7 +382,7 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         }
     }
 
-    /// Tries the gaps of those devices of a chunk where one might be as good as the best choice so
+    /// Tries the gaps of those devices of a chunk on which a gap might match the best choice so
     /// far.
     #[inline]
     fn try_gaps(&self, chunk: usize, set: &DenseSet, best: &mut Choice) {
@@ -422,9 +422,8 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         }
     }
 
-    /// Tries the end of a device's schedule and its gaps. Also +inf is better than no choice: where
-    /// the cost table says that no device of a list can run a task, the most preferred one is
-    /// taken.
+    /// Tries the end of a device's schedule and its gaps. A score of +inf is better than no choice:
+    /// if the cost table allows no device of a list, the most preferred one is taken.
     #[inline]
     fn try_device(
         &self,
@@ -460,7 +459,7 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         }
     }
 
-    /// When all inputs of a task are on a device.
+    /// Returns when all inputs of a task are available on a device.
     fn ready_on(&self, edges: &[Edge], device: u32) -> f64 {
         let mut ready = 0.0;
         for edge in edges {
@@ -475,7 +474,7 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         ready
     }
 
-    /// The same for every device, into `ready`.
+    /// Writes the same for every device to `ready`.
     #[inline(never)]
     fn ready_on_all(&mut self, edges: &[Edge]) {
         self.ready.fill(0.0);
@@ -500,12 +499,12 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         }
     }
 
-    /// Puts the next task where it was decided to go.
+    /// Puts a task where it was decided to go.
     #[inline]
     fn commit(&mut self, node: u32, choice: &Choice) {
         let timeline_idx = self.timeline_of[choice.device as usize] as usize;
-        // A task that cannot run on the device it must take costs nothing here: the host knows what
-        // to say about it.
+        // A task that cannot run on the device it must take counts as free here; the host reports
+        // it.
         let work = if choice.work < f64::INFINITY {
             choice.work
         } else {
@@ -528,7 +527,7 @@ impl<'p, 'a> Scheduler<'p, 'a> {
     }
 }
 
-/// The devices of a chunk whose bits are set.
+/// Returns the devices of a chunk whose bits are set.
 #[inline]
 fn lanes(chunk: usize, mut bits: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {

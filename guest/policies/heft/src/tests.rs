@@ -1,8 +1,6 @@
-//! HEFT against the paper, against a plain implementation of itself, and against what the paper has
-//! no word for.
+//! Tests HEFT against the paper, against a plain implementation, and in cases that the paper does
+//! not cover.
 
-use placewright_guest::Config;
-use placewright_guest::Policy;
 use placewright_guest::log::Log;
 use placewright_guest::source::DeviceSource;
 use placewright_guest::source::GraphSource;
@@ -12,12 +10,13 @@ use placewright_guest::testing::TestDevices;
 use placewright_guest::testing::TestGraph;
 use placewright_guest::testing::cluster;
 use placewright_guest::testing::place;
+use placewright_guest::testing::place_with;
 use placewright_guest::{DeviceSet, Graph};
 
 use crate::Heft;
 use crate::problem::ranks_of;
 
-/// Numbers from a seed (xorshift64).
+/// Pseudo-random numbers from a seed (xorshift64).
 struct Random(u64);
 
 impl Random {
@@ -71,12 +70,9 @@ fn figure_2() -> (TestDevices, TestGraph) {
     (devices, graph.build())
 }
 
-fn heft(insertion: &str) -> Heft {
-    let entries = vec![("insertion".to_owned(), insertion.to_owned())];
-    let config = Config::new(Heft::SETTINGS, entries, Log::silent()).unwrap();
-    let mut policy = Heft::default();
-    policy.configure(&config).unwrap();
-    policy
+fn heft(insertion: bool, graph: &TestGraph, devices: &TestDevices) -> Offer {
+    let settings = [("insertion", if insertion { "true" } else { "false" })];
+    place_with(&mut Heft::default(), &settings, graph, devices).unwrap()
 }
 
 fn metric(offer: &Offer, name: &str) -> f64 {
@@ -101,8 +97,8 @@ fn figure_2_has_the_published_ranks() {
 #[test]
 fn figure_2_has_the_published_makespan() {
     let (devices, graph) = figure_2();
-    for insertion in ["true", "false"] {
-        let offer = place(&mut heft(insertion), &graph, &devices).unwrap();
+    for insertion in [true, false] {
+        let offer = heft(insertion, &graph, &devices);
         assert_eq!(metric(&offer, "makespan_ns"), 80.0);
         assert_eq!(offer.makespan_ns, 80.0, "the plan, simulated");
     }
@@ -147,7 +143,7 @@ struct Plain {
     makespan: f64,
 }
 
-/// HEFT from the paper's text: lists of tasks per processor, every gap looked at.
+/// HEFT as the paper describes it: a list of tasks per processor, and every gap is checked.
 fn plain_heft(graph: &TestGraph, devices: &TestDevices, with_insertion: bool) -> Plain {
     let log = Log::silent();
     let (view, device_view) = (Graph::new(graph, &log), DeviceSet::new(devices, &log));
@@ -210,7 +206,7 @@ fn agrees_with_a_plain_implementation() {
         for _ in 0..4 {
             let graph = random_graph(&mut random, &devices, 600);
             for insertion in [true, false] {
-                let offer = place(&mut heft(&insertion.to_string()), &graph, &devices).unwrap();
+                let offer = heft(insertion, &graph, &devices);
                 let plain = plain_heft(&graph, &devices, insertion);
                 assert_eq!(
                     offer.devices, plain.devices,
@@ -236,7 +232,7 @@ fn start_order_is_the_schedule() {
     for before in 0..order.len() {
         for after in 0..order.len() {
             let apart = plain.starts[after] - plain.starts[before];
-            // The order has 32 bits for the whole schedule.
+            // The start order has 32 bits for the whole schedule.
             if plain.devices[before] == plain.devices[after] && apart > plain.makespan * 1e-9 {
                 assert!(
                     order[before] > order[after],
@@ -258,8 +254,8 @@ fn insertion_uses_a_gap_that_appending_cannot() {
     graph.edge(far, join, 0);
     graph.node("small", &[100_000.0, 3_000.0]);
     let graph = graph.build();
-    let with = place(&mut heft("true"), &graph, &devices).unwrap();
-    let without = place(&mut heft("false"), &graph, &devices).unwrap();
+    let with = heft(true, &graph, &devices);
+    let without = heft(false, &graph, &devices);
     assert_eq!(
         (
             metric(&with, "makespan_ns"),
@@ -271,7 +267,7 @@ fn insertion_uses_a_gap_that_appending_cannot() {
 }
 
 #[test]
-fn a_group_goes_where_all_of_it_is_cheap() {
+fn a_group_goes_where_its_total_cost_is_smallest() {
     let devices = cluster("1xCPU,1xGPU").with_links(0.0, 0.0);
     let mut graph = GraphBuilder::new(&devices);
     let first = graph.node("first", &[10.0, 20.0]);
@@ -295,7 +291,7 @@ fn pins_decide_for_their_groups() {
 }
 
 #[test]
-fn full_memories_are_passed_over() {
+fn full_memories_are_skipped() {
     let devices = cluster("1xCPU,2xGPU")
         .with_memory(1, 250)
         .with_memory(2, 250);
@@ -316,7 +312,7 @@ fn full_memories_are_passed_over() {
 }
 
 #[test]
-fn too_much_for_every_memory_is_an_error_that_says_so() {
+fn a_node_too_large_for_every_memory_is_an_error() {
     let devices = cluster("2xCPU").with_memory(0, 50).with_memory(1, 60);
     let mut graph = GraphBuilder::new(&devices);
     let node = graph.node("big", &[10.0]);
@@ -337,7 +333,7 @@ fn devices_of_one_chip_share_its_time() {
 }
 
 #[test]
-fn order_crosses_where_nothing_else_can() {
+fn control_edges_cross_unconnected_devices() {
     let devices = cluster("1xCPU,1xGPU").with_links(0.0, f64::INFINITY);
     let mut graph = GraphBuilder::new(&devices);
     graph.node("a", &[5.0, f64::INFINITY]);
@@ -359,7 +355,7 @@ fn executions_multiply_costs() {
 }
 
 #[test]
-fn a_node_that_the_costs_forbid_everywhere_takes_its_preferred_device() {
+fn a_node_without_a_finite_cost_takes_its_preferred_device() {
     let devices = cluster("1xCPU,1xGPU");
     let mut graph = GraphBuilder::new(&devices);
     let node = graph.node("odd", &[f64::INFINITY, f64::INFINITY]);
@@ -382,7 +378,7 @@ fn reasons_name_the_finish_and_the_second_best() {
     graph.candidates(only, &[0]);
     graph.pin(pinned, 1);
     graph.group(&[first, second]);
-    let offer = place(&mut heft("true"), &graph.build(), &devices).unwrap();
+    let offer = place(&mut Heft::default(), &graph.build(), &devices).unwrap();
     let reason_of = |node: u32| {
         let mut reasons = offer.reasons.iter();
         let found = reasons.find(|(nodes, _)| nodes.contains(&node));
@@ -410,7 +406,7 @@ fn reasons_name_devices_without_memory() {
         let node = graph.node(name, &[90_000.0, 5_000.0]);
         graph.resident_bytes(node, 80);
     }
-    let offer = place(&mut heft("true"), &graph.build(), &devices).unwrap();
+    let offer = place(&mut Heft::default(), &graph.build(), &devices).unwrap();
     assert_eq!(offer.devices, [1, 0]);
     let reasons: Vec<&str> = offer.reasons.iter().map(|(_, why)| &why[..]).collect();
     assert_eq!(
@@ -429,7 +425,7 @@ fn reasons_of_large_graphs_are_shared() {
     for _ in 0..=crate::reasons::NODES_WITH_TIMES {
         graph.node("", &[90.0, 50.0]);
     }
-    let offer = place(&mut heft("true"), &graph.build(), &devices).unwrap();
+    let offer = place(&mut Heft::default(), &graph.build(), &devices).unwrap();
     assert!(offer.reasons.len() < 10, "{}", offer.reasons.len());
     let n_nodes: usize = offer.reasons.iter().map(|(nodes, _)| nodes.len()).sum();
     assert_eq!(n_nodes, offer.devices.len());

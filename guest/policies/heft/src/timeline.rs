@@ -1,6 +1,6 @@
-//! When a processor is free: its gaps between tasks, searched block by block.
+//! The gaps between the tasks of one processor, searched block by block.
 //!
-//! Knows times only, neither nodes nor devices. All times in ns.
+//! A timeline contains times only, neither nodes nor devices. All times are in ns.
 
 use std::cell::Cell;
 
@@ -8,42 +8,41 @@ use crate::lanes::LANES;
 use crate::lanes::Lanes;
 use crate::lanes::later;
 
-/// Gaps per block: what is searched, and what moves when a gap is split.
+/// Gaps per block. A search reads whole blocks, and splitting a gap moves the gaps of one block.
 pub(crate) const BLOCK: usize = 8;
 
-/// Most hints of one timeline.
+/// Maximum number of hints per timeline.
 const HINTS_MAX: usize = 1 << 16;
 
-/// How many blocks a search walks from its hint before it starts a binary search.
+/// Number of blocks that a search walks from its hint before it starts a binary search.
 const STEPS: usize = 6;
 
 /// The schedule of one processor, as the gaps in it.
 ///
-/// Gaps are disjoint and sorted, in blocks that know their last end and their longest gap, so that
-/// a search touches only blocks that can hold what it looks for. Gaps in which no task ever fits
-/// are not kept.
+/// Gaps are disjoint and sorted. Each block stores its last end and its longest gap, so that a
+/// search reads only blocks that can contain a result. Gaps in which no task ever fits are dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Timeline {
-    /// Per block: end of its last gap.
+    /// Per block: the end of its last gap.
     last_end: Vec<f64>,
-    /// Per block: start of its first gap.
+    /// Per block: the start of its first gap.
     first_start: Vec<f64>,
-    /// Per block: an upper bound on what fits into any of its gaps.
+    /// Per block: an upper bound on the length of a task that fits into one of its gaps.
     longest: Vec<f64>,
     /// Per block: its index in `pool`.
     block: Vec<u32>,
     pool: Vec<Block>,
-    /// Blocks of the pool that are not in use.
+    /// Blocks of the pool that are unused.
     unused: Vec<u32>,
     hints: Hints,
     /// When the last task ends.
     tail: f64,
-    /// No task is shorter.
+    /// The length of the shortest task.
     shortest_task: f64,
 }
 
-/// Where searches ended, by time: tasks that become ready at about the same time find their gaps in
-/// about the same block.
+/// The blocks where searches ended, by time. Tasks that become ready at about the same time find
+/// their gaps in about the same block.
 #[derive(Debug, Clone)]
 pub(crate) struct Hints {
     cells: Vec<Cell<u32>>,
@@ -51,8 +50,8 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
-    /// For a schedule that is expected to end at `horizon` and to have so many blocks; both may be
-    /// wrong.
+    /// Creates hints for a schedule that is expected to end at `horizon` and to have `n_blocks`
+    /// blocks. Both may be wrong.
     #[expect(clippy::cast_precision_loss, reason = "a rough number")]
     pub(crate) fn new(horizon: f64, n_blocks: usize) -> Self {
         let n_cells = n_blocks.clamp(1, HINTS_MAX);
@@ -90,7 +89,7 @@ pub(crate) struct Slot {
 struct Block {
     len: usize,
     starts: [f64; BLOCK],
-    /// -inf behind the last gap: nothing fits there.
+    /// -inf after the last gap: nothing fits there.
     ends: [f64; BLOCK],
 }
 
@@ -101,8 +100,8 @@ impl Block {
         ends: [f64::NEG_INFINITY; BLOCK],
     };
 
-    /// The earliest gap that takes a task of length `work` not before `ready`, and when the task
-    /// starts there.
+    /// Returns the earliest gap that fits a task of length `work` starting at `ready` or later, and
+    /// the task's start there.
     #[inline]
     fn earliest_gap(&self, ready: f64, work: f64) -> Option<(u32, f64)> {
         let (starts, _) = self.starts.as_chunks::<LANES>();
@@ -134,7 +133,7 @@ impl Block {
 }
 
 impl Timeline {
-    /// Free from 0 on, for tasks none of which is shorter than `shortest_task`.
+    /// Creates a timeline that is free from 0 on. No task may be shorter than `shortest_task`.
     pub(crate) fn new(shortest_task: f64, hints: Hints) -> Self {
         Self {
             last_end: Vec::new(),
@@ -149,18 +148,19 @@ impl Timeline {
         }
     }
 
-    /// When the last task ends.
+    /// Returns when the last task ends.
     pub(crate) fn tail(&self) -> f64 {
         self.tail
     }
 
-    /// When the last gap ends, -inf where there is none: nothing fits that would end later.
+    /// Returns when the last gap ends, -inf if there is none. A task that would end later fits into
+    /// no gap.
     pub(crate) fn last_gap_end(&self) -> f64 {
         self.last_end.last().copied().unwrap_or(f64::NEG_INFINITY)
     }
 
-    /// The earliest gap that takes a task of length `work` not before `ready`, provided that it
-    /// ends by `limit`.
+    /// Returns the earliest gap that fits a task of length `work` starting at `ready` or later and
+    /// ending by `limit`.
     pub(crate) fn earliest_gap(&self, ready: f64, work: f64, limit: f64) -> Option<Slot> {
         let first = self.first_block(ready + work);
         let columns = self.first_start[first..].iter();
@@ -186,8 +186,8 @@ impl Timeline {
         None
     }
 
-    /// The first block with a gap that ends at `end_min` or later: looked for first where it was
-    /// found for times nearby.
+    /// Returns the first block with a gap that ends at `end_min` or later. Starts at the block that
+    /// was found for nearby times.
     #[inline]
     fn first_block(&self, end_min: f64) -> usize {
         let last_end = &self.last_end[..];
@@ -209,7 +209,7 @@ impl Timeline {
         block
     }
 
-    /// Fills a slot that was found since the last change.
+    /// Fills a slot. The timeline must not have changed since the slot was found.
     pub(crate) fn fill(&mut self, slot: Slot, work: f64) {
         let (block, gap) = (slot.block as usize, slot.gap as usize);
         let body = &mut self.pool[self.block[block] as usize];
@@ -247,7 +247,7 @@ impl Timeline {
         self.summarize(block);
     }
 
-    /// Puts a task behind all others: `start` is not before [`Self::tail`].
+    /// Appends a task after all others. `start` must not be before [`Self::tail`].
     pub(crate) fn append(&mut self, start: f64, work: f64) {
         if start > self.tail && length_bound(self.tail, start) >= self.shortest_task {
             self.push(self.tail, start);
@@ -270,7 +270,7 @@ impl Timeline {
         self.longest[last] = later(self.longest[last], length_bound(start, end));
     }
 
-    /// An empty block at `at`.
+    /// Inserts an empty block at `at`.
     fn add_block(&mut self, at: usize) {
         let body = self.unused.pop().unwrap_or_else(|| {
             self.pool.push(Block::EMPTY);
@@ -319,7 +319,7 @@ fn to_u32(index: usize) -> u32 {
     u32::try_from(index).expect("there are fewer gaps than nodes")
 }
 
-/// An upper bound on the length of a task that `start + work <= end` lets through, rounding
+/// Returns an upper bound on the length of a task for which `start + work <= end`, rounding
 /// included.
 #[inline]
 fn length_bound(start: f64, end: f64) -> f64 {
@@ -330,7 +330,7 @@ fn length_bound(start: f64, end: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// What the timeline stands for, in the plainest way: tasks in order, every gap looked at.
+    /// A plain implementation of a timeline: a sorted list of tasks; every gap is checked.
     #[derive(Default)]
     struct Plain {
         tasks: Vec<(f64, f64)>,
@@ -366,8 +366,8 @@ mod tests {
         let mut plain = Plain::default();
         let mut filled = 0;
         for step in 0..3_000 {
-            // Now and then far ahead, so that gaps arise; lengths are odd fractions, so that sums
-            // round.
+            // Some tasks start far ahead, so that gaps arise. Lengths are odd fractions, so that
+            // sums are rounded.
             let ready = random(40) * 7.3
                 + if step % 3 == 0 {
                     f64::from(step) * 9.1

@@ -38,7 +38,8 @@ impl Policy for Priority {
     ) -> Result<(), PlaceError> {
         plan.offer_devices(&assign(graph, None))?;
         if plan.explain_wanted() {
-            // Once more, after the offer: reasons must not cost a plan its fuel.
+            // Assigns again after the offer: if the fuel runs out while reasons are collected, the
+            // plan remains.
             let mut reasons = Reasons::new();
             assign(graph, Some(&mut reasons));
             reasons.explain(plan);
@@ -116,7 +117,7 @@ fn preferred(graph: &Graph<'_>, node: u32) -> &'static str {
     }
 }
 
-/// Returns the device of all the nodes if they share one. A node without a device shares none.
+/// Returns the device of all the nodes if they share one. If a node has no device, returns `None`.
 fn shared_device(assignment: &Assignment<'_>, nodes: &[u32]) -> Option<u32> {
     let (&first, rest) = nodes.split_first()?;
     let device = assignment.device(first);
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_member_decided_decides_whatever_hints_others_carry() {
+    fn the_first_member_decides_whatever_the_hints_of_others() {
         let devices = devices();
         let mut graph = GraphBuilder::new(&devices);
         let generator = graph.node("generator", &COST);
@@ -272,8 +273,8 @@ mod tests {
         let partner = graph.node("partner", &COST);
         graph.group(&[generator, partner]);
         graph.hints(generator, PlacementHint::GENERATOR);
-        // The partner is decided in the first pass, before the generator, which would have liked
-        // the CPU.
+        // The partner is placed in the first pass, before the generator, which would have taken the
+        // CPU.
         assert_eq!(placed(&devices, graph), [1, 0, 1]);
     }
 }

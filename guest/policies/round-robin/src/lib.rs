@@ -24,7 +24,7 @@ use placewright_guest::memory::contiguous_stages;
 use placewright_guest::memory::free_constants;
 use placewright_guest::memory::place_constants;
 
-/// How often turns are tried before the policy falls back to stages.
+/// Attempts to place the graph by turns before the policy falls back to stages.
 const MEMORY_ROUNDS: u32 = 4;
 
 /// The policy. Between calls it keeps the online runs in progress.
@@ -53,13 +53,7 @@ impl Policy for RoundRobin {
     ) -> Result<(), PlaceError> {
         let is_free_constant = free_constants(graph);
         let mut reserved = vec![0; devices.len()];
-        let budget = |reserved: &[u64]| {
-            let mut memory = MemoryBudget::new(graph, devices);
-            for (device, &bytes) in devices.ids().zip(reserved) {
-                memory.reserve(device, bytes);
-            }
-            memory
-        };
+        let budget = |reserved: &[u64]| MemoryBudget::with_reserved(graph, devices, reserved);
         for _ in 0..MEMORY_ROUNDS {
             let mut memory = budget(&reserved);
             let mut placed = take_turns(graph, &is_free_constant, &mut memory, None);
@@ -67,7 +61,8 @@ impl Policy for RoundRobin {
             match plan.offer_devices(&placed) {
                 Ok(()) => {
                     if plan.explain_wanted() {
-                        // Once more, after the offer: reasons must not cost a plan its fuel.
+                        // Collected after the offer: if the fuel runs out meanwhile, the plan
+                        // remains.
                         let mut reasons = constant_reasons(&is_free_constant);
                         let mut memory = budget(&reserved);
                         take_turns(graph, &is_free_constant, &mut memory, Some(&mut reasons));
@@ -85,7 +80,8 @@ impl Policy for RoundRobin {
             let mut reasons = constant_reasons(&is_free_constant);
             let others = graph.nodes().zip(&is_free_constant);
             for (node, _) in others.filter(|(_, is_constant)| !**is_constant) {
-                reasons.add(node, "stage sized to the device's memory");
+                let fixed = Reasons::without_choice(graph, node);
+                reasons.add(node, fixed.unwrap_or("stage sized to the device's memory"));
             }
             reasons.explain(plan);
         }
@@ -117,24 +113,24 @@ fn take_turns(
             continue;
         }
         let group = groups[node as usize];
-        let mut device = assignment.forced(node);
-        let mut reason = if graph.pinned()[node as usize] == NONE {
-            "follows its colocation group"
-        } else {
-            "pinned"
-        };
-        if device == NONE {
+        let forced = assignment.forced(node);
+        let (device, n_skipped) = if forced == NONE {
             let turn = turns.next(candidate_set[node as usize], |device| {
                 memory.fits(group, device)
             });
-            (device, reason) = match turn {
-                (device, 0) => (device, "next in turn"),
-                (device, _) => (device, "next in turn with free memory"),
-            };
-            memory.take(group, device);
-        }
+            memory.take(group, turn.0);
+            turn
+        } else {
+            (forced, 0)
+        };
         if let Some(reasons) = reasons.as_deref_mut() {
-            reasons.add(node, reason);
+            let reason = || match (forced, n_skipped) {
+                (NONE, 0) => "next in turn",
+                (NONE, _) => "next in turn with free memory",
+                _ => "follows its colocation group",
+            };
+            let fixed = Reasons::without_choice(graph, node);
+            reasons.add(node, fixed.unwrap_or_else(reason));
         }
         assignment.decide(node, device);
     }
@@ -183,9 +179,9 @@ impl Turns {
         }
     }
 
-    /// Returns the next device of a set that is `usable`, and how many others were skipped. If none
-    /// is usable, returns the one whose turn it is: the host then reports what is wrong with the
-    /// plan.
+    /// Returns the next device of a set that is `usable`, and the number of devices that were
+    /// skipped. If none is usable, returns the device whose turn it is: the host then reports what
+    /// is wrong with the plan.
     fn next(&mut self, set: u32, usable: impl Fn(u32) -> bool) -> (u32, usize) {
         let (start, end) = (self.offsets[set as usize], self.offsets[set as usize + 1]);
         let devices = &self.devices[start as usize..end as usize];
@@ -234,10 +230,23 @@ mod tests {
         graph.pin(nodes[4], 0);
         let offer = place(&mut RoundRobin::default(), &graph.build(), &devices).unwrap();
         assert_eq!(offer.devices, [0, 1, 2, 1, 0, 0]);
+        let reasons: Vec<_> = offer
+            .reasons
+            .iter()
+            .map(|(nodes, why)| (&nodes[..], &why[..]))
+            .collect();
+        assert_eq!(
+            reasons,
+            [
+                (&[0, 1, 2, 5][..], "next in turn"),
+                (&[3][..], "follows its colocation group"),
+                (&[4][..], "pinned"),
+            ]
+        );
     }
 
     #[test]
-    fn full_memories_are_passed_over() {
+    fn full_memories_are_skipped() {
         let devices = cluster("2xCPU").with_memory(0, 100);
         let mut graph = GraphBuilder::new(&devices);
         for _ in 0..4 {

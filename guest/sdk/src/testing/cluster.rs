@@ -1,4 +1,4 @@
-//! Devices of a cluster that need not exist.
+//! Simulated devices of a cluster.
 
 use std::borrow::Cow;
 
@@ -23,11 +23,11 @@ pub struct TestDevices {
     pub links: Vec<LinkCost>,
 }
 
-/// Devices from a text such as `"2xCPU,8xGPU"`: types in the order of their cost classes. Each has
-/// 16 GiB; links cost 1 us and 0.1 ns per byte.
+/// Creates devices from a string such as `"2xCPU,8xGPU"`: types in the order of their cost classes.
+/// Each has 16 GiB; links cost 1 us and 0.1 ns per byte.
 ///
 /// # Panics
-/// If the text is malformed: this is for tests.
+/// If the string is malformed: this is for tests.
 pub fn cluster(text: &str) -> TestDevices {
     let mut attributes = Vec::new();
     let mut cost_classes = Vec::new();
@@ -66,7 +66,7 @@ pub fn cluster(text: &str) -> TestDevices {
 }
 
 impl TestDevices {
-    /// The same cost between any two different devices.
+    /// Sets the same cost between any two different devices.
     #[must_use]
     pub fn with_links(mut self, latency_ns: f64, ns_per_byte: f64) -> Self {
         let n = self.attributes.len();
@@ -81,7 +81,7 @@ impl TestDevices {
         self
     }
 
-    /// Another capacity of one device.
+    /// Sets the capacity of one device.
     #[must_use]
     pub fn with_memory(mut self, device: u32, capacity_bytes: u64) -> Self {
         self.memory_capacity[device as usize] = capacity_bytes;
@@ -114,7 +114,7 @@ impl DeviceSource for TestDevices {
         (0..self.count()).find(|&device| self.attributes[device as usize].name == name)
     }
 
-    /// By type and index only.
+    /// Matches type and index only.
     fn by_spec(&self, spec: &DeviceSpec) -> Vec<u32> {
         self.matching(|device| {
             let has_type = spec
@@ -128,7 +128,7 @@ impl DeviceSource for TestDevices {
         })
     }
 
-    /// Strings of the form `/device:TYPE:*` and `/device:TYPE:INDEX`.
+    /// Accepts strings of the form `/device:TYPE:*` and `/device:TYPE:INDEX`.
     fn by_spec_text(&self, spec: &str) -> Result<Vec<u32>, String> {
         let parts = spec
             .strip_prefix("/device:")
@@ -143,7 +143,7 @@ impl DeviceSource for TestDevices {
                 index => Some(
                     index
                         .parse()
-                        .map_err(|_| format!("`{index}` is no index"))?,
+                        .map_err(|_| format!("`{index}` is not an index"))?,
                 ),
             },
             ..DeviceSpec::default()

@@ -1,4 +1,4 @@
-//! A plan that keeps what it is offered, and checks it by the host's rules.
+//! A plan that checks offers by the host's rules and keeps the last legal one.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,14 +19,14 @@ use crate::testing::schedule::Schedule;
 pub struct Offer {
     /// Device per node.
     pub devices: Vec<u32>,
-    /// What was given to `set_start_order`.
+    /// The argument of `set_start_order`.
     pub start_order: Option<Vec<i32>>,
-    /// What was given to `set_queues`.
+    /// The argument of `set_queues`.
     pub queues: Option<Vec<u32>>,
-    /// What the host expects of such a plan: the same schedule ([`crate::estimate`]) over the
-    /// test's costs and links.
+    /// The makespan that the host estimates for such a plan: the same schedule
+    /// ([`crate::estimate`]) with the test's costs and links.
     pub makespan_ns: f64,
-    /// Metrics given until the end of the call; of equal names the last.
+    /// Metrics reported until the end of the call; the last one of each name.
     pub metrics: Vec<(String, f64)>,
     /// Reasons given until the end of the call.
     pub reasons: Vec<(Vec<u32>, String)>,
@@ -52,7 +52,7 @@ struct State {
 }
 
 impl<'a> TestPlan<'a> {
-    /// An empty plan.
+    /// Creates an empty plan.
     pub fn new(graph: &'a TestGraph, devices: &'a TestDevices) -> Self {
         Self {
             graph,
@@ -61,12 +61,12 @@ impl<'a> TestPlan<'a> {
         }
     }
 
-    /// The offers that were refused, in order.
+    /// Returns the violations of the refused offers, in order.
     pub fn refused(&self) -> Vec<Violation> {
         self.state.borrow().refused.clone()
     }
 
-    /// The last accepted offer, if there was one.
+    /// Returns the last accepted offer, if any.
     pub fn into_offer(self) -> Option<Offer> {
         let State {
             offer,
@@ -81,7 +81,7 @@ impl<'a> TestPlan<'a> {
         })
     }
 
-    /// The host's rules, in the host's order: each for all nodes before the next one.
+    /// Checks the host's rules in the host's order: each rule for all nodes before the next rule.
     fn check(&self, state: &State) -> Result<(), Violation> {
         self.check_lengths(state)?;
         self.check_nodes(&state.devices)?;
@@ -147,8 +147,8 @@ impl<'a> TestPlan<'a> {
         Ok(())
     }
 
-    /// Resident bytes and the largest workspace of each memory, against the smallest capacity that
-    /// its devices state.
+    /// Compares the bytes that stay in each memory, and its largest workspace, with the smallest
+    /// capacity that its devices state.
     fn check_memory(&self, placed: &[u32]) -> Result<(), Violation> {
         let domains = &self.devices.memory_domains;
         let mut capacity: BTreeMap<u32, u64> = BTreeMap::new();
@@ -157,10 +157,10 @@ impl<'a> TestPlan<'a> {
             *smallest = bytes.min(*smallest);
         }
         let mut used: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-        for (node, &device) in placed.iter().enumerate() {
+        for (node, device, bytes) in self.graph.staying(placed) {
             let domain = domains[device as usize];
             let (resident, workspace) = used.entry(domain).or_default();
-            *resident = resident.saturating_add(self.graph.resident_bytes[node]);
+            *resident = resident.saturating_add(bytes);
             *workspace = self.graph.workspace_bytes[node].max(*workspace);
             let capacity = capacity[&domain];
             if resident.saturating_add(*workspace) > capacity {
@@ -365,7 +365,7 @@ mod tests {
             (plan.transfer_bytes(), plan.makespan_ns()),
             (0, f64::INFINITY)
         );
-        // Each plan breaks all that follow, too.
+        // Each plan also breaks all later rules.
         plan.set_devices(&[2, 0, 9]);
         assert_eq!(rule(&plan), breaks("device", 2));
         plan.set_devices(&[2, 0, 0]);
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_metrics_the_last_counts() {
+    fn the_last_metric_of_a_name_counts() {
         let devices = cluster("1xCPU");
         let graph = GraphBuilder::new(&devices).build();
         let plan = TestPlan::new(&graph, &devices);
@@ -430,14 +430,14 @@ mod tests {
         let graph = graph.build();
         let plan = TestPlan::new(&graph, &devices);
         plan.set_devices(&[1, 0, 0]);
-        // The order wants `late` first; it comes at 1,100 ns, and a schedule that waits for it
+        // The start order prefers `late`, which is ready at 1,100 ns. A schedule that waits for it
         // would end at 2,110.
         plan.set_start_order(&[3, 2, 1]);
         assert_eq!(plan.makespan_ns(), 1110.0);
     }
 
     #[test]
-    fn what_does_not_run_is_not_moved() {
+    fn preloaded_tensors_are_not_transferred() {
         let devices = cluster("2xCPU");
         let mut graph = GraphBuilder::new(&devices);
         let constant = graph.node("constant", &[0.0]);
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_order_against_the_edges_gives_way_to_them() {
+    fn edges_override_the_start_order() {
         let devices = cluster("1xCPU");
         let mut graph = GraphBuilder::new(&devices);
         let first = graph.node("first", &[10.0]);

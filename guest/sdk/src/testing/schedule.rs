@@ -1,4 +1,4 @@
-//! When the nodes of a plan run: the host's schedule, with the costs and links of a test.
+//! The schedule of a plan: that of the host, with the costs and links of a test.
 
 use crate::EdgeKind;
 use crate::estimate::Durations;
@@ -17,7 +17,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// The plan breaks no rule but, perhaps, that of memory.
+    /// Schedules a plan, which may break the rule `memory` but no other rule.
     pub(super) fn new(
         graph: &TestGraph,
         devices: &TestDevices,
@@ -42,8 +42,9 @@ impl Schedule {
         self.makespan_ns
     }
 
-    /// Per device the most bytes at one time: resident bytes, workspaces, outputs until their last
-    /// reader has ended, and copies from their arrival on. At one instant releases come first.
+    /// Returns the peak bytes per device: state, constants that are read there, workspaces, outputs
+    /// until their last reader has ended, and copies from their arrival on. At the same instant,
+    /// releases come first.
     pub(super) fn peak_bytes(
         &self,
         graph: &TestGraph,
@@ -64,7 +65,8 @@ impl Schedule {
                 let producer = graph.predecessors.items[edge] as usize;
                 last_reader[producer] = ends[node].max(last_reader[producer]);
                 let bytes = graph.edge_bytes(edge);
-                if placed[producer] != placed[node] && bytes > 0 {
+                let is_copied = placed[producer] != placed[node] && bytes > 0;
+                if is_copied && !graph.is_constant(producer) {
                     let way = if graph.edge_kinds[edge] & EdgeKind::PRELOADED != 0 {
                         0.0
                     } else {
@@ -76,14 +78,19 @@ impl Schedule {
             }
         }
         for (node, &device) in placed.iter().enumerate() {
-            let held = &mut held[device as usize];
-            *held = held.saturating_add(graph.resident_bytes[node]);
             let workspace = graph.workspace_bytes[node];
             lives(device, starts[node], ends[node], workspace);
         }
         for (&node, &bytes) in graph.tensor_nodes.iter().zip(&graph.tensor_bytes) {
             let node = node as usize;
-            lives(placed[node], starts[node], last_reader[node], bytes);
+            // The output of a constant is its resident tensor.
+            if !graph.is_constant(node) {
+                lives(placed[node], starts[node], last_reader[node], bytes);
+            }
+        }
+        for (_, device, bytes) in graph.staying(placed) {
+            let held = &mut held[device as usize];
+            *held = held.saturating_add(bytes);
         }
         events.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let mut peak = held.clone();
@@ -145,7 +152,7 @@ impl Durations for Costs<'_> {
 fn transfer_ns(devices: &TestDevices, from: u32, to: u32, bytes: u64) -> f64 {
     let link = devices.link(from, to);
     if bytes == 0 {
-        // Nothing times a rate of +inf would be NaN.
+        // 0 times a rate of +inf would be NaN.
         return link.latency_ns;
     }
     link.latency_ns + bytes as f64 * link.ns_per_byte

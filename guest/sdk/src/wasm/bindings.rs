@@ -1,8 +1,8 @@
 //! The contract's bindings: one world part per export, because one crate cannot generate two worlds
 //! that share an export. All parts use the import types of the first.
 //!
-//! A module has the name of the macro that exports its part, so that [`crate::export_policy!`] can
-//! name both at once.
+//! A module has the same name as the macro that exports its part, so that [`crate::export_policy!`]
+//! can refer to both by one name.
 
 /// Imports, and the export `lifecycle`.
 #[expect(missing_docs, reason = "documented in the contract")]

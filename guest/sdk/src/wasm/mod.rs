@@ -1,5 +1,5 @@
-//! The sandbox side: the contract's exports in terms of the author's traits, and its imports as
-//! sources.
+//! The sandbox side of the SDK: implements the contract's exports with the author's traits, and the
+//! sources with the contract's imports.
 //!
 //! Compiled for wasm32 only; used through [`crate::export_policy!`], not by authors.
 
@@ -36,23 +36,22 @@ use crate::policy::PlaceError;
 use crate::policy::Policy;
 use crate::policy::ReadyTask;
 
-/// [`crate::CONTRACT_VERSION`] for the custom section.
+/// [`crate::CONTRACT_VERSION`] as bytes, for the custom section.
 pub const CONTRACT_VERSION_BYTES: [u8; crate::CONTRACT_VERSION.len()] =
     *crate::CONTRACT_VERSION.as_bytes().first_chunk().unwrap();
 
-/// A crate's policy and the place where its instance lives; implemented by
-/// [`crate::export_policy!`].
+/// A crate's policy and the storage of its instance; implemented by [`crate::export_policy!`].
 pub trait Exported {
     /// The policy.
     type Policy: Policy;
     /// Version of the exporting crate.
     const VERSION: &'static str;
-    /// Calls with the instance, which is made at the first call.
+    /// Calls `call` with the instance, which is created at the first call.
     fn with<R>(call: impl FnOnce(&mut Self::Policy) -> R) -> R;
 }
 
-/// Sends the message of a panic to the host before the trap that follows: all the host sees
-/// otherwise is `unreachable`.
+/// Sends the message of a panic to the host before the trap that follows. Otherwise the host sees
+/// only `unreachable`.
 pub fn forward_panics() {
     panic::set_hook(Box::new(|info| {
         let message = info.payload_as_str().unwrap_or("no message");

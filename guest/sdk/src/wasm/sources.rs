@@ -1,5 +1,5 @@
-//! The contract's imports as the SDK's sources. Every call crosses the boundary; the views above
-//! cache.
+//! Implements the SDK's sources with the contract's imports. Every call crosses the sandbox
+//! boundary; the views cache the results.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ use crate::source::Profile;
 use crate::source::Strings;
 use crate::source::Violation;
 
-/// Columns that are handed over as they come: `name: entry type`.
+/// Columns that are returned unchanged: `name: entry type`.
 macro_rules! columns {
     ($($name:ident: $entry:ty;)+) => {
         $(fn $name(&self) -> Cow<'_, [$entry]> {

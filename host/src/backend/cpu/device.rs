@@ -83,7 +83,8 @@ impl ThreadPoolDevice {
         })
     }
 
-    /// Whether a tensor is in this device's memory. Strings are host memory on every device.
+    /// Returns whether a tensor is in this device's memory. Strings are host memory on every
+    /// device.
     fn holds(&self, tensor: &Tensor) -> bool {
         let [ordinary, pinned] = self.memory_ids;
         tensor.buffer().is_none_or(|buffer| {
@@ -99,8 +100,9 @@ impl ThreadPoolDevice {
         self
     }
 
-    /// Allocates from `pinned` what is to be compatible with GPUs, or everything (TensorFlow
-    /// `GPUCompatibleCPUDevice`). It is memory of this device, too: its kernels read and write it.
+    /// Allocates tensors that should be compatible with GPUs, or all tensors, from `pinned`
+    /// (TensorFlow `GPUCompatibleCPUDevice`). `pinned` is memory of this device, too: its kernels
+    /// read and write it.
     #[must_use]
     pub fn with_pinned_memory(mut self, pinned: Arc<dyn Allocator>, for_all: bool) -> Self {
         if for_all {
@@ -113,8 +115,8 @@ impl ThreadPoolDevice {
     }
 
     /// Marks the device as one of `n_devices` that share the pool and the machine's memory bus.
-    /// Each states its share of the rates; otherwise plans would account for as many machines as
-    /// there are devices. A device that is busy alone is faster.
+    /// Each device states its share of the rates; otherwise plans would use each device as a whole
+    /// machine. If the other devices are idle, the device is faster than stated.
     #[must_use]
     pub fn as_one_of(mut self, n_devices: u32) -> Self {
         self.n_sharing_rates = n_devices.max(1);
@@ -141,7 +143,7 @@ impl Device for ThreadPoolDevice {
         &self.base
     }
 
-    /// The same allocator for host and device: the memory of a CPU device is host memory.
+    /// Returns the same allocator for host and device: the memory of a CPU device is host memory.
     fn allocator(&self, attributes: AllocatorAttributes) -> Arc<dyn Allocator> {
         Arc::clone(if attributes.gpu_compatible {
             &self.pinned
@@ -225,7 +227,7 @@ impl KernelDevice for ThreadPoolDevice {
     }
 
     fn intra_op_pool(&self) -> Option<&IntraOpPool> {
-        // A single thread is the caller.
+        // With one thread, the caller runs everything.
         (self.pool.n_threads() > 1).then_some(&*self.pool)
     }
 }
@@ -240,7 +242,7 @@ pub(crate) fn system_memory_bytes() -> u64 {
     memory_within(system.total_memory(), container)
 }
 
-/// 0 means that the limit is unknown.
+/// Returns the smaller limit; 0 means that a limit is unknown.
 fn memory_within(machine: u64, container: Option<u64>) -> u64 {
     let known = [Some(machine), container];
     let known = known.into_iter().flatten().filter(|&bytes| bytes > 0);
@@ -252,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_that_is_known_counts() {
+    fn the_smallest_known_limit_counts() {
         assert_eq!(memory_within(8, Some(4)), 4);
         assert_eq!(memory_within(8, Some(u64::MAX)), 8);
         assert_eq!(memory_within(0, Some(4)), 4);

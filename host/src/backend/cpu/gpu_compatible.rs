@@ -24,7 +24,7 @@ pub struct GpuCompatibleCpuDeviceFactory {
 }
 
 impl GpuCompatibleCpuDeviceFactory {
-    /// Creates a factory of the devices of `inner`, with which it shares pools, on this memory.
+    /// Creates a factory for the devices of `inner`, with this memory. The two share pools.
     pub fn new(inner: ThreadPoolDeviceFactory, memory: Arc<dyn PinnedHostMemory>) -> Self {
         Self { inner, memory }
     }
@@ -72,7 +72,7 @@ mod tests {
     use crate::tensor::HostAllocator;
     use crate::tensor::Tensor;
 
-    /// A driver's memory, as the host sees it.
+    /// A driver's memory, seen from the host.
     #[derive(Debug)]
     struct Driver;
 
@@ -117,7 +117,7 @@ mod tests {
         factories
     }
 
-    /// The first CPU device, and the priority of its type.
+    /// Returns the first CPU device, and the priority of its type.
     fn cpu(factories: &FactoryRegistry, options: &DeviceOptions) -> (Arc<dyn Device>, i32) {
         let prefix = "/job:localhost/replica:0/task:0";
         let set = factories.create_devices(options, prefix).unwrap();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn gpu_compatible_memory_is_pinned_where_a_gpu_is_present() {
+    fn gpu_compatible_memory_is_pinned_if_there_is_a_gpu() {
         let options = DeviceOptions::default();
         let (device, priority) = cpu(&factories(true), &options);
         assert_eq!(priority, 70);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_gpu_or_where_it_is_left_out_the_plain_factory_stays() {
+    fn without_a_usable_gpu_the_plain_factory_stays() {
         let none = DeviceOptions::default();
         let mut no_gpu = none.clone();
         no_gpu.device_count.insert("GPU".to_owned(), 0);
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Hands on its input.
+    /// Forwards its input.
     struct Through;
 
     impl Kernel for Through {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_read_pinned_memory_of_their_device_and_of_no_other() {
+    fn kernels_read_pinned_memory_of_their_device_only() {
         let mut options = DeviceOptions::default();
         options.device_count.insert("CPU".to_owned(), 2);
         let set = factories(true)

@@ -44,9 +44,9 @@ pub const PRIORITY: i32 = 60;
 const MAX_COUNT: usize = 4096;
 
 /// The factory of CPU devices (TensorFlow `ThreadPoolDeviceFactory`). It creates
-/// `device_count["CPU"]` devices, one by default, whatever the number of cores. They share threads
-/// as [`DeviceOptions::intra_op_pools`] says, and each states its share of the rates. Each device
-/// has its own memory space; tensors are copied between devices.
+/// `device_count["CPU"]` devices, one by default, whatever the number of cores.
+/// [`DeviceOptions::intra_op_pools`] decides how they share threads, and each device states its
+/// share of the rates. Each device has its own memory space; tensors are copied between devices.
 #[derive(Debug, Clone)]
 pub struct ThreadPoolDeviceFactory {
     pools: Arc<SharedPools>,
@@ -119,7 +119,7 @@ impl ThreadPoolDeviceFactory {
     }
 }
 
-/// The NUMA nodes among which CPU devices are distributed.
+/// Returns the NUMA nodes among which CPU devices are distributed.
 fn nodes_with_cpus(root: &Path) -> Result<Vec<NumaNode>, DeviceError> {
     let topology = NumaTopology::read(root)?;
     let nodes: Vec<_> = topology.nodes_with_cpus().into_iter().cloned().collect();
@@ -133,8 +133,8 @@ fn nodes_with_cpus(root: &Path) -> Result<Vec<NumaNode>, DeviceError> {
     Ok(nodes)
 }
 
-/// The node of CPU device `index` of `n_devices`, and how many devices share it. Without nodes, all
-/// devices share the machine.
+/// Returns the node of CPU device `index` of `n_devices`, and the number of devices that share it.
+/// Without nodes, all devices share the machine.
 fn node_of(index: u32, n_devices: u32, nodes: &[NumaNode]) -> (Option<&NumaNode>, u32) {
     let n_nodes = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
     if n_nodes == 0 {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_options_are_refused_with_a_remedy() {
+    fn absurd_options_are_rejected_with_a_remedy() {
         let refused = |options: &DeviceOptions, prefix: &str| {
             ThreadPoolDeviceFactory::default()
                 .create(options, prefix)
@@ -293,7 +293,7 @@ mod tests {
         assert_ne!(back.buffer().unwrap().memory_id(), ids[1]);
     }
 
-    /// Hands on its input, or a tensor that it made somewhere.
+    /// Forwards its input, or a tensor allocated elsewhere.
     struct Through {
         makes_its_own: bool,
     }
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_read_and_write_the_memory_of_their_device_alone() {
+    fn kernels_use_the_memory_of_their_device_only() {
         let devices = ThreadPoolDeviceFactory::default()
             .create_cpus(&options(2), PREFIX)
             .unwrap();
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_the_hosts_processor_only_where_no_other_has_a_part_of_it() {
+    fn only_a_single_cpu_device_is_the_hosts_processor() {
         let root = two_nodes();
         let factory = ThreadPoolDeviceFactory::default();
         let chips = |options: &DeviceOptions| -> Vec<(Option<String>, u32)> {
@@ -380,13 +380,13 @@ mod tests {
         let host = Some(crate::device::HOST_PROCESSOR.to_owned());
         assert_eq!(chips(&options(1)), [(host, 1)]);
         assert_eq!(chips(&options(2)), [(None, 2), (None, 2)]);
-        // Each has a node for itself, hence all of its rates, and yet is no more than a part of the
-        // processor.
+        // Each device has a node to itself, and hence all of its rates, but is still only a part of
+        // the processor.
         let apart = on_nodes(2, root.path());
         assert_eq!(chips(&apart), [(None, 1), (None, 1)]);
     }
 
-    /// A system folder with two nodes that have processors, and one that has none.
+    /// Creates a system folder with two nodes that have processors, and one that has none.
     fn two_nodes() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (node, cpus) in [("node0", "0"), ("node1", ""), ("node4", "1-3")] {
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn with_affinity_devices_are_dealt_out_to_the_nodes_that_have_processors() {
+    fn with_affinity_devices_are_distributed_over_nodes_with_processors() {
         let root = two_nodes();
         let create = |options: &DeviceOptions| {
             let factory = ThreadPoolDeviceFactory::default();
@@ -420,7 +420,7 @@ mod tests {
         };
         let devices = create(&on_nodes(3, root.path()));
         assert_eq!(places(&devices), [(0, 1), (4, 5), (0, 1)]);
-        // Two share the first node, and one has the second.
+        // Two devices share the first node, and one has the second.
         let rate = |index: usize| devices[index].profile().memory_bytes_per_s;
         assert_eq!(rate(0) * 2.0, rate(1));
         assert_eq!(rate(0), rate(2));
@@ -460,7 +460,8 @@ mod tests {
         let pool = |index: usize| devices[index].intra_op_pool().unwrap();
         assert!(std::ptr::eq(pool(0), pool(2)));
         assert!(!std::ptr::eq(pool(0), pool(1)));
-        // So do those of another session of the process that wants as many threads.
+        // Devices of another session of the process share the pool if they request the same number
+        // of threads.
         let other = ThreadPoolDeviceFactory::default();
         let again = other.create_cpus(&options, PREFIX).unwrap();
         assert!(std::ptr::eq(pool(0), again[0].intra_op_pool().unwrap()));

@@ -18,29 +18,29 @@ use crate::device::NumaNode;
 use crate::device::schedulable_cpus;
 use crate::trace::targets;
 
-/// Pools that devices share, as long as one of the devices lives. Devices that request the same
-/// number of threads on the same processors get the same pool.
+/// The pools of devices. A pool lives as long as one of its devices. Devices that request the same
+/// number of threads on the same processors share a pool.
 #[derive(Debug, Default)]
 pub(super) struct SharedPools(Mutex<BTreeMap<Threads, Weak<IntraOpPool>>>);
 
-/// What a pool consists of.
+/// The parameters of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Threads {
     n_threads: usize,
-    /// `None` for devices that are bound to no node.
+    /// `None` for devices that are not bound to a node.
     numa_node: Option<u32>,
     /// The processors that the threads are bound to; empty means any.
     cpus: Vec<u32>,
 }
 
 impl SharedPools {
-    /// The pools of this process: devices of all its sessions compete for the same cores.
+    /// Returns the pools of this process: devices of all its sessions compete for the same cores.
     pub(super) fn of_process() -> &'static Arc<Self> {
         static POOLS: LazyLock<Arc<SharedPools>> = LazyLock::new(Arc::default);
         &POOLS
     }
 
-    /// The pool of a device on this node of `n_nodes`, or on none.
+    /// Returns the pool of a device on this node of `n_nodes`, or on none.
     pub(super) fn pool(
         &self,
         options: &DeviceOptions,
@@ -75,7 +75,7 @@ impl SharedPools {
 }
 
 impl Threads {
-    /// `n_threads`: 0 for one per core, or per core of the node.
+    /// `n_threads` of 0 means one per core, or per core of the node.
     fn new(n_threads: usize, node: Option<&NumaNode>, n_nodes: usize) -> Self {
         let n_threads = match n_threads {
             0 => {
@@ -86,7 +86,7 @@ impl Threads {
         };
         let mut cpus = Vec::new();
         if let Some(node) = node {
-            // The system refuses processors that this process may not use.
+            // The system rejects processors that this process may not use.
             let allowed = schedulable_cpus();
             cpus.extend(node.cpus.iter().filter(|cpu| allowed.contains(cpu)));
             if cpus.is_empty() {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_as_many_threads_shares_them_while_somebody_has_them() {
+    fn devices_with_equal_requests_share_a_pool_while_one_lives() {
         let shared = SharedPools::default();
         let pool = |n| {
             shared
@@ -184,6 +184,6 @@ mod tests {
         ));
         assert_eq!(pools[0].n_threads(), (n_cores / 2).max(1));
         assert_eq!(pools[0].cpus(), own);
-        assert!(pools[1].cpus().is_empty(), "processors that there are not");
+        assert!(pools[1].cpus().is_empty(), "nonexistent processors");
     }
 }

@@ -1,28 +1,26 @@
-//! The addresses of tensors in a device's memory: best fit with coalescing, as in TensorFlow's
+//! Assigns addresses in a device's memory to tensors: best fit with coalescing, as in TensorFlow's
 //! `BFCAllocator`.
 //!
-//! It takes regions from a driver, and lengths, and returns chunks of the regions. Nothing here
-//! calls a driver: driver calls are slow, and some wait for the whole device, so the owner makes
-//! few of them.
+//! The allocator takes regions from a driver and lengths from callers, and returns chunks of the
+//! regions. Nothing in this module calls a driver: driver calls are slow, and some wait for the
+//! whole device, so the owner makes few of them.
 //!
 //! Freed memory can be allocated again at once, although the device may still use it. The uses that
-//! must end before it is written stay with the free range, and pass to the next owner of the
-//! memory.
+//! must end before the memory is written stay with the free range, and pass to its next owner.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 use crate::tensor::AllocatorStats;
 
-/// Regions are cut at multiples of this many bytes from their beginning, so chunks are aligned to
-/// it where the region is; TensorFlow's `kMinAllocationSize`.
+/// Regions are divided at multiples of this many bytes from their start, so chunks have this
+/// alignment if their region has it. TensorFlow's `kMinAllocationSize`.
 const UNIT_BYTES: usize = 256;
 
-/// A chunk is never longer by this many bytes or more than what was asked for, rounded up;
-/// TensorFlow's default.
+/// A chunk exceeds the rounded-up request by less than this many bytes; TensorFlow's default.
 const MAX_INTERNAL_FRAGMENTATION_BYTES: usize = 128 << 20;
 
-/// The first region, in bytes, when memory grows as it is needed.
+/// The size of the first region in bytes, if memory grows on demand.
 const FIRST_REGION_BYTES: usize = 2 << 20;
 
 /// The uses that must have ended before memory is written again.
@@ -42,8 +40,8 @@ pub(super) struct Options {
     /// Whether to start with a small region and add larger ones as needed. Otherwise the first
     /// region has the size of the limit.
     pub(super) allow_growth: bool,
-    /// The longest that a region becomes by growth, in bytes; one that an allocation needs may be
-    /// longer, by nothing.
+    /// The maximum size in bytes to which regions grow. A region that a single allocation needs
+    /// may be larger, but only as large as necessary.
     pub(super) region_bytes_max: usize,
 }
 
@@ -52,21 +50,21 @@ pub(super) struct Options {
 pub(super) struct Chunk<U> {
     /// Its start, by which [`Bfc::free`] identifies it.
     pub(super) address: u64,
-    /// Its length in bytes: at least what was asked for.
+    /// Its length in bytes: at least the requested length.
     pub(super) len_bytes: usize,
-    /// What was asked for, in bytes.
+    /// The requested length in bytes.
     pub(super) requested_bytes: usize,
     /// The uses to wait for before it is written: those of all earlier owners of a part of it, or
-    /// of a range that it was merged with.
+    /// of a range with which it was merged.
     pub(super) uses: U,
 }
 
-/// A region to ask the driver for.
+/// A request to the driver for a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RegionRequest {
     /// The length to ask for, in bytes.
     pub(super) wanted_bytes: usize,
-    /// The smallest useful length, in bytes.
+    /// The smallest useful length in bytes.
     pub(super) least_bytes: usize,
 }
 
@@ -75,7 +73,7 @@ impl RegionRequest {
     /// finally the smallest useful length. `None` after that.
     pub(super) fn smaller(&self) -> Option<Self> {
         let mut next = *self;
-        // Rounded down: rounded up, as in TensorFlow, nine units and fewer would never shrink.
+        // Rounded down: rounded up, as in TensorFlow, nine units or fewer would never shrink.
         next.wanted_bytes = round_down(self.wanted_bytes - self.wanted_bytes.div_ceil(10));
         next.wanted_bytes = next.wanted_bytes.max(self.least_bytes);
         (next != *self).then_some(next)
@@ -87,12 +85,13 @@ impl RegionRequest {
 pub struct GpuMemoryStats {
     /// The limit of all regions together, in bytes.
     pub limit_bytes: usize,
-    /// The bytes of all regions. Above the limit if the driver has allocated more than requested.
+    /// The bytes of all regions. Exceeds the limit if the driver has allocated more than
+    /// requested.
     pub reserved_bytes: usize,
     /// The peak of the bytes of all regions.
     pub peak_reserved_bytes: usize,
-    /// The bytes of the chunks in use: whole chunks, as their unused ends are not available to
-    /// others.
+    /// The bytes of the chunks in use: whole chunks, because their unused ends are not available
+    /// to others.
     pub in_use_bytes: usize,
     /// The peak of the bytes of chunks in use.
     pub peak_in_use_bytes: usize,
@@ -118,27 +117,27 @@ impl From<GpuMemoryStats> for AllocatorStats {
     }
 }
 
-/// A mistake of the memory's owner. Nothing has changed.
+/// A bug of the memory's owner. The state is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BfcError {
-    /// The address that was to be freed: it was freed before, or never handed out.
+    /// The address to be freed was freed before, or never allocated.
     #[error("no chunk in use begins at address {0:#x}")]
     NotInUse(u64),
-    /// Address and length in bytes of a region that cannot be handed out.
+    /// Address and length in bytes of an invalid region.
     #[error("region at address {0:#x}, {1} bytes: empty, overlaps another or runs past the last")]
     BadRegion(u64, usize),
 }
 
-/// A part of a region: all of these together tile all regions.
+/// A part of a region. The ranges together tile all regions.
 #[derive(Debug)]
 struct Range<U> {
     len_bytes: usize,
     /// The address of the region.
     region: u64,
-    /// What was asked for, in bytes; none if the range is free.
+    /// The requested length in bytes; `None` if the range is free.
     requested_bytes: Option<usize>,
-    /// Of a free range: what the device may still do with it. Of a chunk: what it was handed out
-    /// with.
+    /// For a free range, its uses that may not have ended. For a chunk, the uses with which it was
+    /// allocated.
     uses: U,
 }
 
@@ -146,24 +145,24 @@ struct Range<U> {
 /// number of ranges.
 #[derive(Debug)]
 pub(super) struct Bfc<U> {
-    /// The length that the next region should have, in bytes, if it were for the growth alone.
+    /// The length in bytes that the next region should have for growth alone.
     next_region_bytes: usize,
     region_bytes_max: usize,
     /// Lengths in bytes, by address.
     regions: BTreeMap<u64, usize>,
     /// All ranges, by address.
     ranges: BTreeMap<u64, Range<U>>,
-    /// Lengths in bytes and addresses of the free ones: the first that is long enough is the best
-    /// fit.
+    /// Lengths in bytes and addresses of the free ranges: the first one that is long enough is the
+    /// best fit.
     free: BTreeSet<(usize, u64)>,
-    /// All but what can be read off the free ranges.
+    /// All statistics except those of the free ranges, which are computed on demand.
     stats: GpuMemoryStats,
 }
 
 impl<U: Uses> Bfc<U> {
-    /// No memory yet.
+    /// Creates an allocator without memory.
     pub(super) fn new(options: Options) -> Self {
-        // There is no more than can be addressed.
+        // Memory beyond the address space cannot exist.
         let limit_bytes = usize::try_from(options.limit_bytes).unwrap_or(usize::MAX);
         let mut first_bytes = limit_bytes;
         if options.allow_growth {
@@ -183,10 +182,10 @@ impl<U: Uses> Bfc<U> {
         }
     }
 
-    /// Allocates the shortest free range of at least `len_bytes` bytes, and of equals the one at
-    /// the lowest address. If it is much too long, only its first part is used. Returns `None` if
-    /// there is no such range; [`Bfc::next_region`] then returns the region to add. Zero bytes take
-    /// one unit, so that each chunk has its own address.
+    /// Allocates the shortest free range of at least `len_bytes` bytes; of equally long ones, that
+    /// at the lowest address. If it is much too long, only its first part is used. Returns `None`
+    /// if there is no such range; [`Bfc::next_region`] then returns the region to add. Zero bytes
+    /// take one unit, so that each chunk has its own address.
     pub(super) fn allocate(&mut self, len_bytes: usize) -> Option<Chunk<U>> {
         let needed = round_up(len_bytes)?;
         let &(found, address) = self.free.range((needed, 0)..).next()?;
@@ -220,8 +219,8 @@ impl<U: Uses> Bfc<U> {
     }
 
     /// Returns the region to add for an allocation of `len_bytes` bytes that found no free range.
-    /// `None` if the limit leaves too little: free regions could be given back
-    /// ([`Bfc::take_free_regions`]), or there is not enough memory.
+    /// `None` if the limit leaves too little memory: either there are free regions to give back
+    /// ([`Bfc::take_free_regions`]), or memory is exhausted.
     pub(super) fn next_region(&self, len_bytes: usize) -> Option<RegionRequest> {
         let stats = &self.stats;
         let left = round_down(stats.limit_bytes.saturating_sub(stats.reserved_bytes));
@@ -244,7 +243,7 @@ impl<U: Uses> Bfc<U> {
     pub(super) fn add_region(&mut self, address: u64, len_bytes: usize) -> Result<(), BfcError> {
         let bad = BfcError::BadRegion(address, len_bytes);
         let end = end_of(address, len_bytes).ok_or(bad)?;
-        // Regions are disjoint: of those that begin before the end, the last one also ends last.
+        // Regions are disjoint, so of those that begin before the end, the last one also ends last.
         let before = self.regions.range(..end).next_back();
         let before_end = before.and_then(|(&address, &len)| end_of(address, len));
         if len_bytes == 0 || before_end.is_some_and(|before_end| before_end > address) {
@@ -256,17 +255,17 @@ impl<U: Uses> Bfc<U> {
         let stats = &mut self.stats;
         stats.reserved_bytes += len_bytes;
         stats.peak_reserved_bytes = stats.peak_reserved_bytes.max(stats.reserved_bytes);
-        // As in TensorFlow: twice as long, unless this one has already grown for an allocation.
+        // As in TensorFlow: doubled, unless this region has already grown for an allocation.
         self.next_region_bytes = grown(self.next_region_bytes.saturating_mul(2), len_bytes);
         Ok(())
     }
 
-    /// Frees the chunk at `address`. `uses`: what the device may still do with it. The uses that it
-    /// was allocated with are kept, too: its owner may never have waited for them.
+    /// Frees the chunk at `address`. `uses` are its uses that may not have ended. The uses with
+    /// which it was allocated are kept, too: its owner may never have waited for them.
     ///
     /// # Errors
-    /// [`BfcError::NotInUse`] if no chunk in use begins there: it was freed before, or never handed
-    /// out.
+    /// [`BfcError::NotInUse`] if no chunk in use starts there: it was freed before, or never
+    /// allocated.
     pub(super) fn free(&mut self, address: u64, uses: &U) -> Result<(), BfcError> {
         let error = BfcError::NotInUse(address);
         let range = self.ranges.get(&address).ok_or(error)?;
@@ -279,7 +278,7 @@ impl<U: Uses> Bfc<U> {
         let mut first = address;
         let before = self.ranges.range(..address).next_back();
         let after = self.ranges.range(address..).next(); // `address` itself is out
-        // Ranges tile their region, so that neighbours of one region touch.
+        // Ranges tile their region, so adjacent ranges of one region touch.
         let neighbours = [before, after].map(|neighbour| {
             let (&address, other) = neighbour?;
             let merges = other.requested_bytes.is_none() && other.region == range.region;
@@ -298,7 +297,7 @@ impl<U: Uses> Bfc<U> {
         Ok(())
     }
 
-    /// Lists a free range, whose neighbours are not free.
+    /// Inserts a free range whose neighbours are in use.
     fn insert_free(&mut self, address: u64, len_bytes: usize, region: u64, uses: U) {
         self.free.insert((len_bytes, address));
         let range = Range {
@@ -311,10 +310,10 @@ impl<U: Uses> Bfc<U> {
     }
 
     /// Removes all free regions, to give them back to the driver. Returns their addresses, their
-    /// lengths in bytes, and what to wait for first. Ranges of different regions are never merged,
-    /// so the driver's next region may be longer.
+    /// lengths in bytes, and the uses to wait for first. Ranges of different regions are never
+    /// merged, so the driver's next region may be longer.
     pub(super) fn take_free_regions(&mut self) -> Vec<(u64, usize, U)> {
-        // Only a range that is the whole region has its address and its length.
+        // Only a range that is the whole region has the region's address and length.
         let taken = self.regions.extract_if(.., |&address, &mut len_bytes| {
             self.free.remove(&(len_bytes, address))
         });
@@ -356,17 +355,17 @@ impl<U: Uses> Bfc<U> {
     }
 }
 
-/// `len_bytes` or the next whole number of units, at least one. None if there is no such number.
+/// Rounds up to a whole number of units, at least one. `None` if it would overflow.
 fn round_up(len_bytes: usize) -> Option<usize> {
     len_bytes.max(1).checked_next_multiple_of(UNIT_BYTES)
 }
 
-/// The whole units in `len_bytes`, in bytes.
+/// Rounds down to a whole number of units.
 fn round_down(len_bytes: usize) -> usize {
     len_bytes - len_bytes % UNIT_BYTES
 }
 
-/// `len_bytes`, which is not 0, doubled until it is `least_bytes` or more.
+/// Doubles `len_bytes`, which is not 0, until it is at least `least_bytes`.
 fn grown(mut len_bytes: usize, least_bytes: usize) -> usize {
     while len_bytes < least_bytes {
         len_bytes = len_bytes.saturating_mul(2);
@@ -374,7 +373,7 @@ fn grown(mut len_bytes: usize, least_bytes: usize) -> usize {
     len_bytes
 }
 
-/// The address after `len_bytes` bytes at `address`. None if there is none.
+/// Returns the address after `len_bytes` bytes at `address`; `None` if it would overflow.
 fn end_of(address: u64, len_bytes: usize) -> Option<u64> {
     address.checked_add(u64::try_from(len_bytes).ok()?)
 }
@@ -415,7 +414,7 @@ mod tests {
         bfc
     }
 
-    /// Address and length of a chunk.
+    /// Returns address and length of a new chunk.
     fn allocate(bfc: &mut Bfc<Clock>, len_bytes: usize) -> (u64, usize) {
         let chunk = bfc.allocate(len_bytes).unwrap();
         (chunk.address, chunk.len_bytes)
@@ -435,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_range_wins_and_of_equals_the_lowest() {
+    fn the_shortest_range_wins_ties_by_lowest_address() {
         let mut bfc = with_regions(&[(0, 4096), (9000, 1024), (5000, 1024), (7000, 768)]);
         let chunks = [1024; 3].map(|len| allocate(&mut bfc, len));
         assert_eq!(chunks, [(5000, 1024), (9000, 1024), (0, 1024)]);
@@ -453,8 +452,8 @@ mod tests {
     }
 
     #[test]
-    fn free_neighbours_are_joined_with_their_uses() {
-        // Freed in any order, the last one merges all.
+    fn adjacent_free_ranges_are_merged_with_their_uses() {
+        // Whatever the order, freeing the last one merges all.
         for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [2, 1, 0]] {
             let mut bfc = with_regions(&[(0, 4 * 256)]);
             let chunks = [0; 4].map(|len| allocate(&mut bfc, len).0);
@@ -479,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn touching_regions_are_not_joined() {
+    fn touching_regions_are_not_merged() {
         let mut bfc = with_regions(&[(0, 256), (256, 256)]);
         assert_eq!(bfc.allocate(512), None);
         assert_eq!(allocate(&mut bfc, 1), (0, 256));
@@ -496,7 +495,7 @@ mod tests {
         assert_eq!(wanted(&bfc, 100), Some(4 * MIB));
         assert_eq!(wanted(&bfc, 5 * MIB), Some(8 * MIB));
         bfc.add_region(1 << 40, 8 * MIB).unwrap();
-        // One that had to grow does not grow again.
+        // A region that had to grow does not grow again.
         assert_eq!(wanted(&bfc, 100), Some(8 * MIB));
         assert_eq!(wanted(&bfc, 17 * MIB), Some(23 * MIB + 256));
         assert_eq!(wanted(&bfc, 23 * MIB + 257), None);
@@ -508,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_ends_where_it_is_told_and_an_allocation_gets_what_it_needs() {
+    fn growth_ends_at_its_maximum_but_an_allocation_gets_what_it_needs() {
         let mut bfc = Bfc::<Clock>::new(Options {
             limit_bytes: GIB as u64,
             allow_growth: true,
@@ -526,13 +525,13 @@ mod tests {
     }
 
     #[test]
-    fn surplus_is_taken_from_the_longest_on_until_enough_is_left() {
+    fn surplus_is_removed_longest_region_first() {
         let regions = [(0, 4096), (10_000, 1024), (20_000, 2048), (30_000, 8192)];
         let mut bfc = with_regions(&regions);
-        // In the longest.
+        // In the longest region.
         let (chunk, _) = allocate(&mut bfc, 5000);
         assert_eq!(bfc.take_surplus_regions(usize::MAX), []);
-        // Free are 7168 bytes of whole regions and the rest of the longest.
+        // 7168 bytes of whole regions are free, plus the rest of the longest region.
         let free = bfc.stats().reserved_bytes - bfc.stats().in_use_bytes;
         assert_eq!(bfc.take_surplus_regions(free), []);
         assert_eq!(bfc.take_surplus_regions(free - 1), [(0, 4096, [0; 3])]);
@@ -569,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_refused() {
+    fn invalid_calls_are_errors() {
         let mut bfc = with_regions(&[(1024, 1024)]);
         bfc.allocate(1).unwrap();
         for address in [0, 1025, 1280, 4096] {
@@ -583,21 +582,21 @@ mod tests {
         assert_eq!(bfc.take_free_regions(), [(1024, 1024, [1; 3])]);
     }
 
-    /// The same allocator, as lists that are searched.
+    /// The same allocator as plain lists that are searched.
     #[derive(Default)]
     struct Model {
         /// Lengths by address.
         regions: BTreeMap<u64, usize>,
-        /// Lengths, and lengths asked for, by address.
+        /// Lengths and requested lengths, by address.
         chunks: BTreeMap<u64, (usize, usize)>,
-        /// First addresses, those after the last and uses of all that was freed. None comes back
-        /// in a later region.
+        /// Start, end and uses of everything that was freed. No address is used again by a later
+        /// region.
         freed: Vec<(u64, u64, Clock)>,
         peak_bytes: usize,
     }
 
     impl Model {
-        /// Lengths and addresses of the longest ranges without a chunk.
+        /// Returns lengths and addresses of the longest ranges without a chunk.
         fn gaps(&self) -> BTreeSet<(usize, u64)> {
             let mut gaps = BTreeSet::new();
             for (&region, &len) in &self.regions {
@@ -614,14 +613,14 @@ mod tests {
             gaps
         }
 
-        /// Address and length of the chunk for so many whole units.
+        /// Returns address and length of the chunk for `needed` bytes of whole units.
         fn best_fit(&self, needed: usize) -> Option<(u64, usize)> {
             let (len, address) = self.gaps().into_iter().find(|gap| gap.0 >= needed)?;
             let splits = len >= needed * 2 || len - needed >= 128 * MIB;
             Some((address, if splits { needed } else { len }))
         }
 
-        /// All uses of what was freed in this range.
+        /// Returns all uses of what was freed in this range.
         fn uses(&self, address: u64, len: usize) -> Clock {
             let mut uses = Clock::default();
             let end = address + len as u64;
@@ -656,9 +655,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn does_what_a_naive_search_does(
-            // What to do, with which chunk, for how many bytes, and how much longer a region is if
-            // this needs one.
+        fn agrees_with_a_naive_search(
+            // The action, the chunk it applies to, a number of bytes, and the surplus length of a
+            // region if one is needed.
             steps in prop::collection::vec((0..16_u8, any::<prop::sample::Index>(),
                 prop_oneof![4 => 0..3000_usize, 2 => 0..MIB, 1 => 0..GIB / 2],
                 prop_oneof![0..600_usize, 0..4 * MIB, 0..GIB]), 1..150),
@@ -671,7 +670,7 @@ mod tests {
                     let needed = len.max(1).div_ceil(256) * 256;
                     if model.best_fit(needed).is_none() {
                         prop_assert_eq!(bfc.allocate(len), None);
-                        // Touches the others, below or above them.
+                        // Touches the other regions, below or above them.
                         let given = needed + surplus;
                         let address = if ticket % 2 == 0 { highest } else { lowest - given as u64 };
                         (lowest, highest) = (lowest.min(address), highest.max(address + given as u64));
@@ -683,7 +682,7 @@ mod tests {
                     prop_assert_eq!(Some((address, len_bytes)), model.best_fit(needed));
                     let (&region, &region_len) = model.regions.range(..=address).next_back().unwrap();
                     prop_assert_eq!((address - region) % 256, 0);
-                    // Nothing is missing of what was freed there, nothing comes from other regions.
+                    // Contains all uses of what was freed there, and none of other regions.
                     let (least, most) = (model.uses(address, len_bytes), model.uses(region, region_len));
                     prop_assert!((0..3).all(|s| (least[s]..=most[s]).contains(&chunk.uses[s])));
                     model.chunks.insert(address, (len_bytes, len));

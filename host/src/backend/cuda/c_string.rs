@@ -11,7 +11,7 @@ pub(super) unsafe fn string_at(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned()

@@ -19,15 +19,14 @@ const PRELUDE: &str = concat!(
 /// (`NO_CONTRACTION` of the dialect).
 const UNCONTRACTED: &str = "FUSED";
 
-/// The prefix of architectures that stand for PTX, which a driver translates, rather than for
-/// machine code.
+/// The prefix of architectures that mean PTX, which a driver translates, rather than machine code.
 const VIRTUAL: &str = "compute_";
 
-/// Why there is no cubin.
+/// The reason why a program was not compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompileError {
-    /// There is no NVRTC.
+    /// NVRTC is missing.
     #[error(
         "programs for GPUs are compiled by NVRTC, which was not found; install CUDA's runtime compiler (from PyPI: nvidia-cuda-nvrtc), and \
          add its folder to LD_LIBRARY_PATH"
@@ -38,17 +37,17 @@ pub enum CompileError {
         "program {program} is SPIR-V, which this type of GPU does not accept; pass its source instead"
     )]
     NotSource {
-        /// Which.
+        /// The program.
         program: String,
     },
-    /// The compiler has refused the program.
+    /// The compiler has rejected the program.
     #[error("program {program} does not compile for {architecture}: {log}")]
     Refused {
         /// The program, with its macros.
         program: String,
-        /// For which GPUs.
+        /// The architecture it was compiled for.
         architecture: String,
-        /// What the compiler says, with lines of the source.
+        /// The compiler's messages, with lines of the source.
         log: String,
     },
     /// The compiler knows neither these GPUs nor any older ones.
@@ -57,11 +56,11 @@ pub enum CompileError {
          nvidia-cuda-nvrtc-cu12 for older GPUs), and add its folder to LD_LIBRARY_PATH"
     )]
     Architecture {
-        /// Of the GPUs.
+        /// The architecture of the GPUs.
         architecture: String,
-        /// The compiler's.
+        /// The version of the compiler.
         version: String,
-        /// Architectures that it compiles for.
+        /// The architectures that it compiles for.
         known: String,
     },
     /// The compiler itself has failed.
@@ -69,9 +68,9 @@ pub enum CompileError {
     Failed {
         /// The program, with its macros.
         program: String,
-        /// At what.
+        /// The operation that failed.
         doing: &'static str,
-        /// Its code.
+        /// The compiler's error code.
         code: String,
     },
 }
@@ -91,7 +90,8 @@ pub(super) fn target(known: &[u32], capability: ComputeCapability) -> String {
     let older = known.iter().filter(|&&other| other < own).max();
     match older {
         Some(older) if !known.contains(&own) => format!("{VIRTUAL}{older}"),
-        // Instructions that one generation alone has are in programs for it alone.
+        // Instructions of a single generation are only available in programs for that generation
+        // alone.
         _ => format!("sm_{own}{}", if major >= 9 { "a" } else { "" }),
     }
 }
@@ -171,7 +171,7 @@ pub fn compile(source: &ProgramSource, architecture: &str) -> Result<Vec<u8>, Co
 }
 
 /// Returns the error for an architecture that the compiler does not know; `None` if the compiler
-/// knows it or does not report what it knows.
+/// knows it or does not report which ones it knows.
 fn unknown(architecture: &str) -> Option<CompileError> {
     let known = nvrtc::architectures();
     let number = architecture.trim_start_matches(VIRTUAL);
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gpus_that_are_newer_than_the_compiler_get_ptx_for_the_newest_before_them() {
+    fn gpus_newer_than_the_compiler_get_ptx_for_the_newest_known_architecture() {
         let known = [75, 80, 90, 100, 103, 120, 121];
         for (major, minor, expected) in [
             (7, 5, "sm_75"),
@@ -201,10 +201,10 @@ mod tests {
             (12, 1, "sm_121a"),
             (12, 2, "compute_121"),
             (13, 0, "compute_121"),
-            // Newer than some, and of no kind that is known.
+            // Newer than some architectures, but of no known generation.
             (11, 0, "compute_103"),
             (8, 9, "compute_80"),
-            // Older than all: the compiler reports it.
+            // Older than all architectures: the compiler reports it.
             (7, 0, "sm_70"),
         ] {
             let capability = ComputeCapability { major, minor };

@@ -30,7 +30,7 @@ use crate::tensor::TensorError;
 /// the host copies the next into pinned memory.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// Pieces on their way at most.
+/// Maximum number of pieces in flight.
 const PIECES_MAX: usize = 4;
 
 /// The device context of one compute stream of a GPU device.
@@ -38,9 +38,9 @@ const PIECES_MAX: usize = 4;
 pub(super) struct GpuContext {
     name: String,
     group: Arc<Group>,
-    /// Which of the group's compute streams.
+    /// Index of the compute stream within the group.
     compute: usize,
-    /// Which of the streams for copies from devices is next.
+    /// Index of the next stream for copies from devices.
     next_copy: AtomicUsize,
 }
 
@@ -54,23 +54,23 @@ impl GpuContext {
         }
     }
 
-    /// The stream of the nodes' kernels.
+    /// Returns the stream of the nodes' kernels.
     pub(super) fn lane(&self) -> &Arc<Lane> {
         &self.group.compute[self.compute]
     }
 
-    /// Scratch memory for kernels of this stream; `None` if there is not enough memory.
+    /// Returns scratch memory for kernels of this stream; `None` if memory is short.
     pub(super) fn scratch(&self) -> Option<&Buffer> {
         self.group.scratch(self.compute)
     }
 
-    /// The GPU, for work besides the device's.
+    /// Returns the GPU, for work outside of the device.
     #[cfg(feature = "cli")]
     pub(super) fn gpu(&self) -> &Arc<OpenGpu> {
         &self.group.gpu
     }
 
-    /// Whether it is of this group's device.
+    /// Returns whether this is a context of the group's device.
     pub(super) fn is_of(&self, group: &Arc<Group>) -> bool {
         Arc::ptr_eq(&self.group, group)
     }
@@ -79,7 +79,7 @@ impl GpuContext {
         device_error(&self.name, None, doing, error).into()
     }
 
-    /// An uninitialised tensor like this one in the GPU's memory.
+    /// Allocates an uninitialised tensor of the same type and shape in the GPU's memory.
     fn like(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
         let buffer = self.group.uninitialized(&self.name, tensor.len_bytes())?;
         Ok(Tensor::from_buffer(
@@ -89,7 +89,7 @@ impl GpuContext {
         )?)
     }
 
-    /// The span of a tensor of this device.
+    /// Returns the span of a tensor of this device.
     fn parts<'a>(&self, tensor: &'a Tensor) -> Result<(Span, &'a GpuMemory), KernelError> {
         own_parts(&self.group, tensor).ok_or_else(|| not_here(&self.name, tensor))
     }
@@ -113,14 +113,13 @@ impl GpuContext {
                 &[Use::Writes(memory.uses())],
                 None,
                 Some(kept),
-                // SAFETY: what is read is kept; what is written goes back with its uses.
+                // SAFETY: the source is kept; the destination is released with its uses.
                 |driver, stream| unsafe { driver.copy(stream, to, from) },
             )
             .map_err(|error| self.failed("copying from the host", &error))
     }
 
-    /// Copies memory that the system may move, through pinned memory. The bytes are read before
-    /// this returns.
+    /// Copies pageable memory through pinned memory. Returns after the bytes have been read.
     fn stage(&self, bytes: &[u8], to: Span, memory: &GpuMemory) -> Result<(), KernelError> {
         let mut tickets = Vec::new();
         for (index, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
@@ -151,7 +150,7 @@ impl GpuContext {
                 &[Use::Reads(memory.uses())],
                 None,
                 None,
-                // SAFETY: the caller keeps what is written until the end; what is read goes back
+                // SAFETY: the caller keeps the destination until the end; the source is released
                 // with its uses.
                 |driver, stream| unsafe { driver.copy(stream, to, from) },
             )
@@ -159,7 +158,7 @@ impl GpuContext {
         Ok((ticket, pinned))
     }
 
-    /// A tensor that needs no copy: one without memory of the device is on the host already, and
+    /// Returns a tensor that needs no copy: one without device memory is on the host already, and
     /// one without elements has nothing to copy.
     fn without_copy(tensor: &Tensor) -> Option<Result<Tensor, KernelError>> {
         if tensor.buffer().is_none() {
@@ -172,7 +171,7 @@ impl GpuContext {
     }
 }
 
-/// Where a tensor of a group's device stands.
+/// Returns the span and memory of a tensor of a group's device.
 pub(super) fn own_parts<'a>(group: &Group, tensor: &'a Tensor) -> Option<(Span, &'a GpuMemory)> {
     let buffer = tensor.buffer()?;
     parts(buffer).filter(|_| buffer.memory_id() == group.memory.memory_id())
@@ -192,7 +191,7 @@ fn abandon(pinned: PinnedMemory, gpu: &OpenGpu) {
     }
 }
 
-/// The bytes that have arrived in pinned memory, as a tensor like this one.
+/// Returns the bytes that have arrived in pinned memory as a tensor like `like`.
 fn arrived(like: &Tensor, pinned: PinnedMemory) -> Result<Tensor, KernelError> {
     let buffer = Buffer::new(Arc::new(pinned));
     Ok(Tensor::from_buffer(
@@ -248,7 +247,7 @@ impl DeviceContext for GpuContext {
                     &[Use::Reads(source.uses()), Use::Writes(memory.uses())],
                     None,
                     None,
-                    // SAFETY: both go back with their uses.
+                    // SAFETY: both are released with their uses.
                     |driver, stream| unsafe { driver.copy(stream, to, from) },
                 )
                 .map_err(|error| self.failed("copying", &error))?;
@@ -314,7 +313,7 @@ impl DeviceContext for GpuContext {
                     &[Use::Reads(read.uses()), Use::Writes(written.uses())],
                     None,
                     None,
-                    // SAFETY: both go back with their uses.
+                    // SAFETY: both are released with their uses.
                     |driver, stream| unsafe { driver.copy(stream, to, from) },
                 )
                 .map_err(|error| self.failed("copying from a device", &error))?;

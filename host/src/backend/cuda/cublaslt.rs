@@ -28,23 +28,22 @@ use super::driver::Matrices;
 use super::driver::Span;
 use crate::device::Activation;
 
-/// Maximum number of remembered kinds of matmuls: more than this come from shapes that never
+/// Maximum number of remembered kinds of matmuls. More kinds than this come from shapes that never
 /// repeat.
 const PREPARED_MAX: usize = 4096;
 
 /// Alignments are distinguished up to here, in bytes: no routine requires more.
 const ALIGNMENT_MAX: u64 = 256;
 
-/// `cublasOperation_t`: a side as it stands, and transposed. `cudarc` has it with cuBLAS alone.
+/// `cublasOperation_t`: a side as stored, and transposed. `cudarc` defines it only with cuBLAS.
 const OPERATIONS: [i32; 2] = [0, 1];
 
-/// `CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`: parts of sums are added in the type that is computed
-/// in.
+/// `CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`: partial sums are added in the type of the computation.
 const REDUCTION_COMPUTE_TYPE: u32 = 2;
 
 type Called<T> = Result<T, DriverError>;
 
-/// Whether the library is there. Loads it.
+/// Returns whether the library is present. Loads it.
 pub(super) fn is_present() -> bool {
     static IS_PRESENT: OnceLock<bool> = OnceLock::new();
     // SAFETY: loads a library of NVIDIA's, whose initialisation has no requirements.
@@ -70,37 +69,36 @@ fn done(status: Status) -> Called<()> {
     })
 }
 
-/// What a call writes to a place: a handle.
+/// Returns the handle that a call writes through a pointer.
 fn handle<T>(call: impl FnOnce(*mut *mut T) -> Status) -> Called<*mut T> {
     let mut handle = ptr::null_mut();
     done(call(&raw mut handle))?;
     Ok(handle)
 }
 
-/// A handle of the library's, for one GPU. It stays as long as the process, as the GPU's context
-/// does.
+/// A library handle for one GPU. It lives as long as the process, like the GPU's context.
 #[derive(Debug)]
 pub(super) struct CublasLt {
     handle: sys::cublasLtHandle_t,
     prepared: Mutex<HashMap<Kind, Option<Prepared>>>,
 }
 
-// SAFETY: the library lets all threads use a handle.
+// SAFETY: the library allows all threads to use a handle.
 unsafe impl Send for CublasLt {}
 // SAFETY: as above.
 unsafe impl Sync for CublasLt {}
 
-/// What matmuls that one routine computes have in common.
+/// The properties shared by matmuls that one routine computes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Kind {
     arithmetic: Arithmetic,
-    /// Left, right, result: rows, columns, leading, batch.
+    /// Left side, right side, result: rows, columns, leading, batch.
     sizes: [[u64; 4]; 3],
     is_transposed: [bool; 2],
     n_batches: u32,
     has_bias: bool,
     activation: Activation,
-    /// Of the addresses of the three, in bytes.
+    /// Alignments of the three addresses, in bytes.
     alignments: [u32; 3],
     workspace_bytes: usize,
 }
@@ -130,23 +128,23 @@ impl Kind {
     }
 }
 
-/// The largest power of two that an address is a multiple of, up to [`ALIGNMENT_MAX`].
+/// Returns the largest power of two that divides an address, up to [`ALIGNMENT_MAX`].
 fn alignment(address: u64) -> u32 {
     let alignment = (address | ALIGNMENT_MAX).trailing_zeros();
     1 << alignment
 }
 
-/// How matmuls of a kind are computed.
+/// The prepared computation of matmuls of a kind.
 #[derive(Debug)]
 struct Prepared {
     description: Description,
-    /// Left, right, result.
+    /// Left side, right side, result.
     layouts: [Layout; 3],
     algorithm: sys::cublasLtMatmulAlgo_t,
     workspace_bytes: usize,
 }
 
-// SAFETY: what the library describes is ordinary memory of the host.
+// SAFETY: the library's descriptors are ordinary memory of the host.
 unsafe impl Send for Prepared {}
 
 #[derive(Debug)]
@@ -154,7 +152,7 @@ struct Description(sys::cublasLtMatmulDesc_t);
 
 impl Drop for Description {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and nobody uses it any more.
+        // SAFETY: it is owned, and nobody uses it any more.
         let _ = unsafe { sys::cublasLtMatmulDescDestroy(self.0) };
     }
 }
@@ -170,7 +168,7 @@ impl Description {
 
     fn set<T: Copy>(&mut self, attribute: DescriptionAttribute, value: T) -> Called<()> {
         let value = ptr::from_ref(&value).cast::<c_void>();
-        // SAFETY: the description is ours; the bytes of the value are read before this returns.
+        // SAFETY: the description is owned; the bytes of the value are read before this returns.
         done(unsafe {
             sys::cublasLtMatmulDescSetAttribute(self.0, attribute, value, size_of::<T>())
         })
@@ -182,7 +180,7 @@ struct Layout(sys::cublasLtMatrixLayout_t);
 
 impl Drop for Layout {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and nobody uses it any more.
+        // SAFETY: it is owned, and nobody uses it any more.
         let _ = unsafe { sys::cublasLtMatrixLayoutDestroy(self.0) };
     }
 }
@@ -217,7 +215,7 @@ impl Layout {
 
     fn set<T: Copy>(&mut self, attribute: LayoutAttribute, value: T) -> Called<()> {
         let value = ptr::from_ref(&value).cast::<c_void>();
-        // SAFETY: the layout is ours; the bytes of the value are read before this returns.
+        // SAFETY: the layout is owned; the bytes of the value are read before this returns.
         done(unsafe {
             sys::cublasLtMatrixLayoutSetAttribute(self.0, attribute, value, size_of::<T>())
         })
@@ -229,7 +227,7 @@ struct Preference(sys::cublasLtMatmulPreference_t);
 
 impl Drop for Preference {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and nobody uses it any more.
+        // SAFETY: it is owned, and nobody uses it any more.
         let _ = unsafe { sys::cublasLtMatmulPreferenceDestroy(self.0) };
     }
 }
@@ -274,7 +272,7 @@ impl Preference {
 
     fn set<T: Copy>(&mut self, attribute: PreferenceAttribute, value: T) -> Called<()> {
         let value = ptr::from_ref(&value).cast::<c_void>();
-        // SAFETY: the preference is ours; the bytes of the value are read before this returns.
+        // SAFETY: the preference is owned; the bytes of the value are read before this returns.
         done(unsafe {
             sys::cublasLtMatmulPreferenceSetAttribute(self.0, attribute, value, size_of::<T>())
         })
@@ -312,10 +310,10 @@ fn described(kind: &Kind) -> Called<(Description, [Layout; 3])> {
 }
 
 impl CublasLt {
-    /// For the GPU whose context is current.
+    /// Creates a handle for the GPU whose context is current.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub(super) fn new() -> Called<Self> {
         let handle = handle(|handle| {
             // SAFETY: writes a handle.
@@ -333,7 +331,8 @@ impl CublasLt {
     /// As [`super::driver::Gpu::matmul`].
     ///
     /// # Safety
-    /// As that; the context of the GPU is current, and the stream is of it.
+    /// As for [`super::driver::Gpu::matmul`]. The context of the GPU must be current, and the
+    /// stream must belong to it.
     pub(super) unsafe fn matmul(
         &self,
         stream: *mut c_void,
@@ -366,8 +365,8 @@ impl CublasLt {
         let place = |span: Span| ptr::with_exposed_provenance_mut::<c_void>(span.address as usize);
         let (one, zero) = (1.0f32, 0.0f32);
         let result = place(matmul.out.span);
-        // SAFETY: the caller's. Factors are on the host, and read before this returns, as are
-        // descriptions, which the lock keeps.
+        // SAFETY: guaranteed by the caller. Factors are on the host and are read before this
+        // returns, as are descriptions, which the lock keeps.
         let given = done(unsafe {
             sys::cublasLtMatmul(
                 self.handle,
@@ -394,11 +393,12 @@ impl CublasLt {
         given
     }
 
-    /// The routine that the library rates best.
+    /// Finds the routine that the library rates best.
     fn prepare(&self, kind: &Kind) -> Called<Prepared> {
         let (mut description, layouts) = described(kind)?;
         if kind.has_bias {
-            // Any: it says how it is aligned, as what memory is given for tensors is.
+            // Any address will do: it tells the library the alignment, which is that of all tensor
+            // memory.
             let attribute = DescriptionAttribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
             description.set(attribute, ALIGNMENT_MAX)?;
         }
@@ -412,7 +412,7 @@ impl CublasLt {
             reserved: [0; 4],
         };
         let mut n_found = 0;
-        // SAFETY: all descriptions are ours; room is for one result.
+        // SAFETY: all descriptions are owned; there is space for one result.
         done(unsafe {
             sys::cublasLtMatmulAlgoGetHeuristic(
                 self.handle,
@@ -440,7 +440,7 @@ impl CublasLt {
     }
 }
 
-/// Checks sizes and types in descriptions, which need no GPU. `tests/all/nvidia.rs` includes this
+/// Checks sizes and types in descriptors, which needs no GPU. `tests/all/nvidia.rs` includes this
 /// file and calls this if the library is present.
 #[cfg(test)]
 #[allow(

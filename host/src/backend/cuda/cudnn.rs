@@ -1,5 +1,5 @@
-//! All calls into cuDNN: convolutions of images with the channels last, each by the routine that
-//! the library rates best.
+//! All calls into cuDNN: convolutions of images with channels last, each by the routine that the
+//! library rates best.
 //!
 //! `cudarc` loads the library and panics if it is missing, so nothing here is called before
 //! [`is_present`] has returned true. A CUDA context must be current wherever a handle is used.
@@ -32,19 +32,19 @@ use super::driver::Span;
 use super::driver::WindowSize;
 use crate::device::Activation;
 
-/// Versions whose codes of errors are those of `cudarc`'s table, and that have these calls: 9.
+/// Versions whose error codes match `cudarc`'s table and that have these calls: 9.
 const VERSIONS: Range<usize> = 90_000..100_000;
 
-/// Maximum number of remembered kinds of convolutions: more than this come from shapes that never
-/// repeat.
+/// Maximum number of remembered kinds of convolutions. More kinds than this come from shapes that
+/// never repeat.
 const PREPARED_MAX: usize = 1024;
 
-/// Routines that the library is asked for: each with tensor cores and without.
+/// Number of routines requested from the library: each with tensor cores and without.
 const N_ALGORITHMS: usize = 2 * Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_COUNT as usize;
 
 type Called<T> = Result<T, DriverError>;
 
-/// Whether the library is there, in a version that is known. Loads it.
+/// Returns whether the library is present, in a known version. Loads it.
 pub(super) fn is_present() -> bool {
     static IS_PRESENT: OnceLock<bool> = OnceLock::new();
     *IS_PRESENT.get_or_init(|| {
@@ -59,7 +59,7 @@ fn done(status: Status) -> Called<()> {
     if status == Status::CUDNN_STATUS_SUCCESS {
         return Ok(());
     }
-    // Codes come in families, by thousands; this one is of what is not supported.
+    // Codes are grouped by thousands; this group is for unsupported calls.
     let kind = match status as u32 / 1000 {
         3 => DriverErrorKind::Unsupported,
         // The driver reports whether the GPU is lost.
@@ -75,34 +75,33 @@ fn done(status: Status) -> Called<()> {
     })
 }
 
-/// What a call writes to a place: a handle.
+/// Returns the handle that a call writes through a pointer.
 fn handle<T>(call: impl FnOnce(*mut *mut T) -> Status) -> Called<*mut T> {
     let mut handle = ptr::null_mut();
     done(call(&raw mut handle))?;
     Ok(handle)
 }
 
-/// A number as the library takes it.
+/// Converts a number to the library's type.
 fn int(n: u32) -> Called<c_int> {
     c_int::try_from(n).map_err(|_| DriverError::unsupported("convolutions"))
 }
 
-/// A handle of the library's, for one GPU. It stays as long as the process, as the GPU's context
-/// does.
+/// A library handle for one GPU. It lives as long as the process, like the GPU's context.
 #[derive(Debug)]
 pub(super) struct Cudnn(Mutex<State>);
 
-/// One thread at a time uses a handle: it keeps which stream it works in.
+/// One thread at a time uses a handle: the handle stores the stream it works in.
 #[derive(Debug)]
 struct State {
     handle: sys::cudnnHandle_t,
     prepared: HashMap<Kind, Option<Prepared>>,
 }
 
-// SAFETY: a handle and what it describes may be used by any thread, one at a time.
+// SAFETY: a handle and its descriptors may be used by any thread, one at a time.
 unsafe impl Send for State {}
 
-/// What convolutions have in common that one routine computes.
+/// The properties shared by convolutions that one routine computes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Kind {
     arithmetic: Arithmetic,
@@ -115,7 +114,7 @@ struct Kind {
     workspace_bytes: usize,
 }
 
-/// Descriptors that the library creates and destroys.
+/// Defines a descriptor that the library creates and destroys.
 macro_rules! descriptor {
     ($name:ident, $handle:ident, $create:ident, $destroy:ident) => {
         #[derive(Debug)]
@@ -133,7 +132,7 @@ macro_rules! descriptor {
 
         impl Drop for $name {
             fn drop(&mut self) {
-                // SAFETY: it is ours, and nobody uses it any more.
+                // SAFETY: it is owned, and nobody uses it any more.
                 let _ = unsafe { sys::$destroy(self.0) };
             }
         }
@@ -168,7 +167,7 @@ descriptor!(
 impl Windows {
     /// Sets the arithmetic of multiplications.
     fn set_math(&self, math: Math) -> Called<()> {
-        // SAFETY: the description is ours, and used by one thread at a time.
+        // SAFETY: the descriptor is owned, and used by one thread at a time.
         done(unsafe { sys::cudnnSetConvolutionMathType(self.0, math) })
     }
 }
@@ -178,7 +177,7 @@ impl Images {
     fn of(data_type: DataType, [n, rows, columns, channels]: [u32; 4]) -> Called<Self> {
         let images = Self::new()?;
         let (n, channels, rows, columns) = (int(n)?, int(channels)?, int(rows)?, int(columns)?);
-        // SAFETY: the description is ours.
+        // SAFETY: the descriptor is owned.
         done(unsafe {
             sys::cudnnSetTensor4dDescriptor(
                 images.0,
@@ -194,7 +193,7 @@ impl Images {
     }
 }
 
-/// A convolution as the library describes it.
+/// The library's descriptors of a convolution.
 #[derive(Debug)]
 struct Described {
     input: Images,
@@ -228,7 +227,7 @@ impl Described {
         let filter = Filter::new()?;
         let (outer, inner) = (int(out_channels)?, int(channels / n_groups)?);
         let taps = [int(rows.taps)?, int(columns.taps)?];
-        // SAFETY: the description is ours.
+        // SAFETY: the descriptor is owned.
         done(unsafe {
             sys::cudnnSetFilter4dDescriptor(
                 filter.0,
@@ -246,7 +245,7 @@ impl Described {
             [int(rows.stride)?, int(columns.stride)?],
             [int(rows.dilation)?, int(columns.dilation)?],
         ];
-        // SAFETY: the description is ours.
+        // SAFETY: the descriptor is owned.
         done(unsafe {
             sys::cudnnSetConvolution2dDescriptor(
                 windows.0,
@@ -272,9 +271,9 @@ impl Described {
             Activation::None => Mode::CUDNN_ACTIVATION_IDENTITY,
             Activation::Relu => Mode::CUDNN_ACTIVATION_RELU,
         };
-        // The only one that goes with a bias.
+        // The only mode that is supported with a bias.
         let nans = sys::cudnnNanPropagation_t::CUDNN_NOT_PROPAGATE_NAN;
-        // SAFETY: the description is ours.
+        // SAFETY: the descriptor is owned.
         done(unsafe { sys::cudnnSetActivationDescriptor(behind.0, mode, nans, 0.0) })?;
         Ok(Self {
             input,
@@ -287,11 +286,11 @@ impl Described {
     }
 }
 
-/// How convolutions of a kind are computed.
+/// The prepared computation of convolutions of a kind.
 #[derive(Debug)]
 struct Prepared {
     described: Described,
-    /// The best first. The library reports only when one is called whether it adds a bias.
+    /// Best first. Whether a routine adds a bias is only known when it is called.
     candidates: VecDeque<Candidate>,
 }
 
@@ -304,10 +303,10 @@ struct Candidate {
 }
 
 impl Cudnn {
-    /// For the GPU whose context is current.
+    /// Creates a handle for the GPU whose context is current.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub(super) fn new() -> Called<Self> {
         let handle = handle(|handle| {
             // SAFETY: writes a handle.
@@ -325,7 +324,8 @@ impl Cudnn {
     /// As [`super::driver::Gpu::convolve`].
     ///
     /// # Safety
-    /// As that; the context of the GPU is current, and the stream is of it.
+    /// As for [`super::driver::Gpu::convolve`]. The context of the GPU must be current, and the
+    /// stream must belong to it.
     pub(super) unsafe fn convolve(
         &self,
         stream: *mut c_void,
@@ -342,7 +342,7 @@ impl Cudnn {
             activation: convolution.activation,
             workspace_bytes: workspace.len_bytes,
         };
-        // A routine that adds a bias is the only one that activates.
+        // Only a routine that adds a bias also applies an activation.
         if !kind.has_bias && kind.activation != Activation::None {
             return Err(DriverError::unsupported("convolutions"));
         }
@@ -366,7 +366,7 @@ impl Cudnn {
         // SAFETY: the stream is of this GPU.
         done(unsafe { sys::cudnnSetStream(*handle, stream.cast()) })?;
         while let Some(candidate) = found.candidates.front().copied() {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             let given = unsafe { found.give(*handle, candidate, convolution, workspace) };
             match given {
                 Err(error) if error.kind == DriverErrorKind::Unsupported => {
@@ -384,7 +384,7 @@ impl Cudnn {
 }
 
 impl Prepared {
-    /// Queues it in the stream that the handle works in.
+    /// Queues a convolution in the stream of the handle.
     ///
     /// # Safety
     /// As [`Cudnn::convolve`].
@@ -410,8 +410,8 @@ impl Prepared {
         } = &self.described;
         let result = place(convolution.out);
         let Some(biases) = convolution.bias else {
-            // SAFETY: the caller's. Factors are on the host, and read before this returns, as
-            // descriptions are.
+            // SAFETY: guaranteed by the caller. Factors are on the host and are read before this
+            // returns, as are descriptors.
             return done(unsafe {
                 sys::cudnnConvolutionForward(
                     handle,
@@ -430,7 +430,7 @@ impl Prepared {
                 )
             });
         };
-        // SAFETY: as above. What is added besides is multiplied with 0, and not read.
+        // SAFETY: as above. The additional operand is multiplied with 0 and not read.
         done(unsafe {
             sys::cudnnConvolutionBiasActivationForward(
                 handle,
@@ -470,7 +470,7 @@ fn prepare(handle: sys::cudnnHandle_t, kind: &Kind) -> Called<Prepared> {
     let mut results =
         [const { MaybeUninit::<sys::cudnnConvolutionFwdAlgoPerf_t>::uninit() }; N_ALGORITHMS];
     let mut n_found: c_int = 0;
-    // SAFETY: all descriptions are ours; there is room for so many results.
+    // SAFETY: all descriptors are owned; there is space for this many results.
     done(unsafe {
         sys::cudnnGetConvolutionForwardAlgorithm_v7(
             handle,
@@ -486,9 +486,9 @@ fn prepare(handle: sys::cudnnHandle_t, kind: &Kind) -> Called<Prepared> {
     let n_found = usize::try_from(n_found).unwrap_or(0).min(N_ALGORITHMS);
     let mut candidates = VecDeque::new();
     for result in &results[..n_found] {
-        // SAFETY: the library has written so many.
+        // SAFETY: the library has written this many results.
         let result = unsafe { result.assume_init_ref() };
-        // A bias with nothing behind is added by one routine alone.
+        // A bias without an activation is added by only one routine.
         let adds = !kind.has_bias
             || kind.activation != Activation::None
             || result.algo == Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
@@ -501,7 +501,7 @@ fn prepare(handle: sys::cudnnHandle_t, kind: &Kind) -> Called<Prepared> {
         };
         windows.set_math(math)?;
         let mut workspace_bytes = 0;
-        // SAFETY: all descriptions are ours; writes a size.
+        // SAFETY: all descriptors are owned; writes a size.
         let sized = done(unsafe {
             sys::cudnnGetConvolutionForwardWorkspaceSize(
                 handle,
@@ -527,7 +527,7 @@ fn prepare(handle: sys::cudnnHandle_t, kind: &Kind) -> Called<Prepared> {
     })
 }
 
-/// Checks sizes and types in descriptions, which need no GPU. `tests/all/nvidia.rs` includes this
+/// Checks sizes and types in descriptors, which needs no GPU. `tests/all/nvidia.rs` includes this
 /// file and calls this if the library is present.
 #[cfg(test)]
 #[allow(
@@ -576,7 +576,7 @@ pub(super) fn check_descriptions() {
                 )
             })
             .unwrap();
-            // As it was said that the result is.
+            // Matches the described result.
             assert_eq!([n, rows, columns, channels], [2, 5, 4, 8]);
         }
     }

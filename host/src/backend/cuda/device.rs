@@ -58,8 +58,8 @@ use crate::tensor::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
-/// Single-precision lanes of a multiprocessor, and their clock: the profile's values until the
-/// device is measured.
+/// Single-precision lanes per multiprocessor, and their clock: the profile uses these values until
+/// the device is measured.
 const LANES: f64 = 128.0;
 const CLOCK_HZ: f64 = 1.5e9;
 
@@ -68,9 +68,9 @@ const CLOCK_HZ: f64 = 1.5e9;
 pub struct GpuDevice {
     base: DeviceBase,
     group: Arc<Group>,
-    /// For arguments of kernels that are in host memory.
+    /// Allocates kernel arguments that are in host memory.
     host: Arc<HostAllocator>,
-    /// Of each compute stream.
+    /// One per compute stream.
     contexts: Vec<Arc<dyn DeviceContext>>,
     accelerator: AcceleratorInfo,
     cache: Option<Arc<CacheFolder>>,
@@ -90,7 +90,7 @@ pub(super) struct GpuDeviceOptions {
 #[derive(Debug)]
 struct GpuFunction {
     name: String,
-    /// The function with its program, for messages.
+    /// Names the function and its program in messages.
     label: String,
     handle: FunctionHandle,
     gpu: Arc<OpenGpu>,
@@ -142,7 +142,7 @@ impl GpuDevice {
         &self.base.attributes().name
     }
 
-    /// Returns the use of its memory.
+    /// Returns the memory use.
     pub fn memory_stats(&self) -> GpuMemoryStats {
         self.group.memory.memory_stats()
     }
@@ -224,12 +224,12 @@ impl Device for GpuDevice {
         }
     }
 
-    /// The card's bus address: devices on one card, and the card under other runtimes, share it.
+    /// The card's bus address, shared by devices on one card and by the card under other runtimes.
     fn chip(&self) -> Option<&str> {
         Some(&self.group.gpu.facts().physical.pci_bus_id)
     }
 
-    /// Memory is pooled already, and goes back in the order of the GPU's work.
+    /// GPU memory is already pooled, and is released in the order of the GPU's work.
     fn step_allocator(&self, attributes: AllocatorAttributes, _: StepNumber) -> Arc<dyn Allocator> {
         self.allocator(attributes)
     }
@@ -364,7 +364,7 @@ impl GpuDevice {
                 }
                 KernelArg::I64(_) => arguments.push(Argument::Value(number)),
                 KernelArg::Bytes(bytes) => arguments.push(Argument::Value(bytes)),
-                // In `Grid::shared_bytes`: it is no parameter.
+                // Part of `Grid::shared_bytes`, not a parameter.
                 KernelArg::Local(_) => {}
                 KernelArg::Fault(message) => {
                     if fault
@@ -379,7 +379,7 @@ impl GpuDevice {
                 }
             }
         }
-        // Taken when nothing else can be wrong.
+        // Taken last, after all other checks.
         let mut slot = None;
         if let Some((index, message)) = fault {
             let (taken, span) = self.group.faults.take_slot().map_err(failed)?;
@@ -391,8 +391,8 @@ impl GpuDevice {
             &uses,
             Some(launch.site),
             None,
-            // SAFETY: kernels pass what their functions take; memory is released with its uses,
-            // and fault flags when the launch has ended.
+            // SAFETY: kernels pass the arguments that their functions take; memory is released
+            // with its uses, and fault flags when the launch has ended.
             |driver, stream| unsafe { driver.launch(stream, function.handle, grid, &arguments) },
         );
         if let Some((slot, message)) = slot {
@@ -408,7 +408,7 @@ impl GpuDevice {
         self.synced(context, ticket).map_err(failed)
     }
 
-    /// Waits for a piece of work if the device waits for each.
+    /// Waits for a piece of work if the device waits for each one.
     pub(super) fn synced(&self, context: &GpuContext, ticket: Ticket) -> Result<(), DriverError> {
         if self.options.syncs_every_op {
             context.lane().wait(ticket)?;
@@ -416,7 +416,7 @@ impl GpuDevice {
         Ok(())
     }
 
-    /// An error of a node's work.
+    /// Converts the error of a node's work.
     pub(super) fn failed_at(
         &self,
         site: &LaunchSite,
@@ -442,7 +442,7 @@ impl GpuDevice {
     }
 }
 
-/// The bytes of a number as the GPU lays it out.
+/// Returns the bytes of a number in the GPU's layout.
 fn number_bytes(arg: &KernelArg<'_>) -> [u8; 8] {
     let mut bytes = [0; 8];
     match arg {

@@ -47,8 +47,8 @@ impl DriverError {
 pub enum DriverErrorKind {
     /// There is not enough memory.
     OutOfMemory,
-    /// The GPU, or this process's part of it, no longer answers; the contents of its memory are
-    /// lost. CUDA reports this for work that has failed on the GPU, at any later call.
+    /// The GPU, or this process's part of it, no longer responds; the contents of its memory are
+    /// lost. If work has failed on the GPU, CUDA reports this at any later call.
     Lost,
     /// This call has failed; others may succeed.
     Refused,
@@ -62,7 +62,7 @@ pub enum DriverErrorKind {
 pub struct Span {
     /// Where they start.
     pub address: u64,
-    /// Their number. If it is 0, the address means nothing.
+    /// Their number. If it is 0, the address is meaningless.
     pub len_bytes: usize,
 }
 
@@ -129,14 +129,14 @@ impl Arithmetic {
     }
 }
 
-/// Matrices in column-major order, as cuBLAS takes them. Sizes and strides are in elements.
+/// Matrices in column-major order, as in cuBLAS. Sizes and strides are in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Matrices {
-    /// All of them, from the first element to the last.
+    /// The span from the first to the last element.
     pub span: Span,
-    /// Rows, as they stand.
+    /// Rows, as stored.
     pub rows: u64,
-    /// Columns, as they stand.
+    /// Columns, as stored.
     pub columns: u64,
     /// Stride from one column to the next; at least the number of rows.
     pub leading: u64,
@@ -159,14 +159,14 @@ pub struct Matmul {
     pub out: Matrices,
     /// Number of matmuls.
     pub n_batches: u32,
-    /// An element for each row of the result.
+    /// One element per row of the result.
     pub bias: Option<Span>,
     /// The activation that follows.
     pub activation: Activation,
 }
 
 /// `out = activation(input * filter + bias)`: images `[n, rows, columns, channels]`, filters
-/// `[out_channels, rows, columns, channels / n_groups]`; none is empty. Outside of an image are
+/// `[out_channels, rows, columns, channels / n_groups]`; none is empty. Images are padded with
 /// zeroes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConvolutionForward {
@@ -186,7 +186,7 @@ pub struct ConvolutionForward {
     pub filter: Span,
     /// The result.
     pub out: Span,
-    /// An element for each channel of the result.
+    /// One element per channel of the result.
     pub bias: Option<Span>,
     /// The activation that follows.
     pub activation: Activation,
@@ -195,36 +195,36 @@ pub struct ConvolutionForward {
 /// One axis of a convolution. The padding is the same at both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WindowSize {
-    /// Pixels that are read.
+    /// Number of input pixels.
     pub input: u32,
-    /// Pixels that are written: as many as the window finds places among the padded ones.
+    /// Number of output pixels: the positions of the window in the padded input.
     pub output: u32,
     /// Taps of the filter.
     pub taps: u32,
-    /// Pixels that the window moves on by.
+    /// Pixels from one position of the window to the next.
     pub stride: u32,
-    /// From one tap to the next.
+    /// Pixels from one tap to the next.
     pub dilation: u32,
-    /// Zeroes before the first pixel, and behind the last.
+    /// Zeroes before the first pixel and after the last one.
     pub pad: u32,
 }
 
 /// A GPU as its driver describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GpuFacts {
-    /// The facts that plans are made from. Free memory and stream priorities come from the open
+    /// The facts that plans are based on. Free memory and stream priorities come from the open
     /// GPU, NUMA nodes from the system.
     pub physical: PhysicalGpu,
-    /// The traits by which kernels choose.
+    /// The traits by which kernels are chosen.
     pub traits: ComputeTraits,
     /// The architecture that programs are compiled for: `sm_90a`, or `compute_121` if the compiler
     /// does not know the GPU and the driver translates.
     pub architecture: String,
-    /// The driver and its version, and that of the compiler: what compiled programs depend on.
+    /// The versions of driver and compiler, which compiled programs depend on.
     pub driver: String,
     /// Peak memory bandwidth in bytes per second, if the driver reports it.
     pub memory_bytes_per_s: Option<f64>,
-    /// Whether it pages memory between the GPU and the host, so that [`Gpu::allocate_managed`] can
+    /// Whether the GPU pages memory to and from the host, so that [`Gpu::allocate_managed`] can
     /// return more memory than the GPU has.
     pub has_managed_memory: bool,
 }
@@ -240,11 +240,11 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// Checks whether the compiler that [`Gpu::compile`] uses is present.
     fn can_compile(&self) -> bool;
 
-    /// Opens a GPU. A lost GPU is restarted, which ends everything that other parts of the process
-    /// have on it: nothing that was opened before is called again.
+    /// Opens a GPU. A lost GPU is restarted, which invalidates everything that other parts of the
+    /// process have on it: they must not use what was opened before.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn open(&self, gpu: u32) -> Result<Arc<dyn Gpu>, DriverError>;
 }
 
@@ -252,8 +252,8 @@ pub trait Driver: Send + Sync + fmt::Debug {
 /// the GPU's work.
 ///
 /// Work is queued in streams and done later. Methods that queue work are unsafe: the memory passed
-/// must stay, and must not be used otherwise, until an event that is recorded behind the work in
-/// the stream has happened.
+/// must live, and must not be used otherwise, until an event recorded after the work in the same
+/// stream has happened.
 pub trait Gpu: Send + Sync + fmt::Debug {
     /// Allocates uninitialised memory of the GPU, at a multiple of 256 bytes. Returns its address.
     ///
@@ -261,8 +261,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// [`DriverErrorKind::OutOfMemory`] if there is not enough memory.
     fn allocate(&self, len_bytes: usize) -> Result<u64, DriverError>;
 
-    /// Allocates memory that the driver moves between the GPU and the host as it is used. There may
-    /// be more of it than the GPU has; what does not fit at one time costs time.
+    /// Allocates memory that the driver moves between the GPU and the host on use. There may be
+    /// more than the GPU has, but paging takes time.
     ///
     /// # Errors
     /// [`DriverErrorKind::OutOfMemory`] if neither has enough memory, [`DriverErrorKind::Refused`]
@@ -272,17 +272,17 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// Frees memory of the GPU.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
-    /// [`Self::allocate`] or [`Self::allocate_managed`] has returned the address; no work that uses
-    /// it is under way.
+    /// [`Self::allocate`] or [`Self::allocate_managed`] has returned the address, and no work in
+    /// flight uses it.
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
     unsafe fn free(&self, address: u64) -> Result<(), DriverError>;
 
-    /// Allocates pinned memory of the host, which the GPU reads by the same address, at a multiple
-    /// of 256 bytes. Its bytes are initialised. It outlives the GPU: results that the host keeps
-    /// are stored in it.
+    /// Allocates pinned host memory, which the GPU accesses at the same address, at a multiple of
+    /// 256 bytes. Its bytes are initialised. It may outlive the GPU, because the host keeps results
+    /// in it.
     ///
     /// # Errors
     /// [`DriverErrorKind::OutOfMemory`] if there is not enough memory.
@@ -298,46 +298,46 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// Returns the range of stream priorities; smaller is more urgent.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn stream_priorities(&self) -> Result<RangeInclusive<i32>, DriverError>;
 
     /// Creates a stream. Smaller priorities are more urgent; 0 is the default.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn new_stream(&self, priority: i32) -> Result<StreamHandle, DriverError>;
 
     /// Destroys a stream; work that was queued in it is still done.
     fn drop_stream(&self, stream: StreamHandle);
 
-    /// Creates an event, which counts as happened until it is recorded.
+    /// Creates an event, which counts as happened until it is first recorded.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn new_event(&self) -> Result<EventHandle, DriverError>;
 
-    /// Destroys an event; streams that wait for it still do.
+    /// Destroys an event; streams that wait for it continue to wait.
     fn drop_event(&self, event: EventHandle);
 
-    /// Records an event: it happens when the stream, which is of the same GPU, has done all work
-    /// queued so far. The earlier record is replaced; streams that already wait for it keep waiting
-    /// for that one.
+    /// Records an event: it happens when the stream, which must be of the same GPU, has done all
+    /// work queued so far. A new record replaces the earlier one, except for streams that already
+    /// wait for it.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn record(&self, event: EventHandle, stream: StreamHandle) -> Result<(), DriverError>;
 
-    /// Makes a stream wait with all work queued from now on until an event, which may be a peer's,
-    /// has happened as it was last recorded.
+    /// Makes all work that is queued in a stream from now on wait for the last record of an event,
+    /// which may be another GPU's.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn wait(&self, stream: StreamHandle, event: EventHandle) -> Result<(), DriverError>;
 
     /// Checks whether an event has happened.
     ///
     /// # Errors
-    /// [`DriverErrorKind::Lost`], also if work that was queued before has failed.
+    /// [`DriverErrorKind::Lost`], also if earlier work has failed.
     fn has_happened(&self, event: EventHandle) -> Result<bool, DriverError>;
 
     /// Waits until an event has happened.
@@ -350,10 +350,10 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// host.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
-    /// Both spans have the same length, and stay until the copy is done; meanwhile nothing writes
+    /// Both spans have the same length and live until the copy is done; until then nothing writes
     /// `from` or uses `to`.
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
     unsafe fn copy(&self, stream: StreamHandle, to: Span, from: Span) -> Result<(), DriverError>;
@@ -361,21 +361,22 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// Sets bytes of the GPU's memory to 0.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
-    /// The span stays until the work is done; nothing uses it meanwhile.
+    /// The span lives until the work is done, and nothing else uses it until then.
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
     unsafe fn zero(&self, stream: StreamHandle, span: Span) -> Result<(), DriverError>;
 
     /// Launches a function.
     ///
     /// # Errors
-    /// What the driver says: too many work items in a group, say.
+    /// The driver's error, for example for too many work items in a group.
     ///
     /// # Safety
-    /// The arguments match the function's parameters, and their spans hold what it reads and writes
-    /// until it is done; meanwhile nothing writes what it reads or uses what it writes.
+    /// The arguments match the function's parameters, and their spans contain everything that it
+    /// reads and writes. They live until the launch is done; until then nothing writes what it
+    /// reads or uses what it writes.
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
     unsafe fn launch(
         &self,
@@ -385,17 +386,17 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         arguments: &[Argument<'_>],
     ) -> Result<(), DriverError>;
 
-    /// Compiles a program to what [`Self::load`] takes. The result depends on the source and on
-    /// [`GpuFacts::architecture`] and [`GpuFacts::driver`] alone, so it may be kept in a file.
+    /// Compiles a program to an image for [`Self::load`]. The result depends only on the source,
+    /// [`GpuFacts::architecture`] and [`GpuFacts::driver`], so it may be kept in a file.
     ///
     /// # Errors
-    /// [`CompileError`], with the compiler's messages where the program is at fault.
+    /// [`CompileError`], with the compiler's messages if the program is at fault.
     fn compile(&self, source: &ProgramSource) -> Result<Vec<u8>, CompileError>;
 
     /// Loads a compiled program, which stays loaded as long as the GPU is open.
     ///
     /// # Errors
-    /// What the driver says: the image may be of another version of it.
+    /// The driver's error: the image may be for another version of it.
     fn load(&self, image: &[u8]) -> Result<ModuleHandle, DriverError>;
 
     /// Returns a function of a program.
@@ -407,13 +408,13 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// Lets this GPU access the memory of a peer from now on.
     ///
     /// # Errors
-    /// What the driver says. It is no error if access is enabled already.
+    /// The driver's error. Access that is enabled already is not an error.
     fn enable_peer(&self, peer: u32) -> Result<(), DriverError>;
 
     /// Returns the free and the total bytes of its memory.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn memory_bytes(&self) -> Result<(u64, u64), DriverError>;
 
     /// Checks whether there are routines for matmuls (cuBLASLt). Loads them.
@@ -428,8 +429,9 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// their own errors.
     ///
     /// # Safety
-    /// The spans hold all elements, and stay until the work is done; meanwhile nothing writes what
-    /// it reads or uses what it writes. `workspace`, at a multiple of 256 bytes, is overwritten.
+    /// The spans contain all elements and live until the work is done; until then nothing writes
+    /// what it reads or uses what it writes. `workspace`, at a multiple of 256 bytes, is
+    /// overwritten.
     #[expect(unsafe_code, reason = "work of the GPU knows no lifetimes")]
     unsafe fn matmul(
         &self,

@@ -41,21 +41,20 @@ use crate::trace::targets;
 const MIN_COMPUTE_CAPABILITY: ComputeCapability = ComputeCapability { major: 7, minor: 5 };
 
 /// The factory of GPU devices (TensorFlow `BaseGPUDeviceFactory`). It creates one for each GPU, or
-/// as [`GpuOptions`] say, on at most `device_count["GPU"]` GPUs. The streams and memory of a device
-/// are shared by all sessions of the process that use it.
+/// those that [`GpuOptions`] describe, on at most `device_count["GPU"]` GPUs. All sessions of the
+/// process that use a device share its streams and memory.
 #[derive(Debug, Clone)]
 pub struct GpuDeviceFactory {
     gpus: Arc<Gpus>,
 }
 
-/// A GPU that is open, if it may be used.
+/// An open GPU; `None` if it must not be used.
 type Opened = Option<Arc<OpenGpu>>;
 
 impl Default for GpuDeviceFactory {
-    /// On CUDA's driver.
+    /// Uses CUDA's driver.
     fn default() -> Self {
-        // As in TensorFlow, one for the process: two sessions must not both take all memory of a
-        // card.
+        // As in TensorFlow, one per process: two sessions must not both take all memory of a card.
         static GPUS: OnceLock<Arc<Gpus>> = OnceLock::new();
         let gpus = GPUS.get_or_init(|| Arc::new(Gpus::new(Arc::new(CudaDriver))));
         Self {
@@ -72,7 +71,7 @@ impl GpuDeviceFactory {
         }
     }
 
-    /// Lists the driver's GPUs; if there is no driver, the error names the cards that need one.
+    /// Lists the driver's GPUs. If there is no driver, the error names the cards that need one.
     fn found_with_cards(&self, root: &Path) -> Result<Vec<GpuFacts>, DeviceError> {
         let mut found = self.gpus.driver.gpus();
         if let Err(DeviceError::Absent { what, .. }) = &mut found {
@@ -93,7 +92,7 @@ impl GpuDeviceFactory {
         }
     }
 
-    /// The same, with the facts that only open GPUs report, as far as they may be used.
+    /// Adds the facts that only open GPUs report, for those that may be used.
     fn opened(
         &self,
         mut found: Vec<GpuFacts>,
@@ -107,7 +106,7 @@ impl GpuDeviceFactory {
             let facts = &mut found[id as usize];
             let gpu = self.gpus.open(id, facts, &visible)?;
             facts.physical.clone_from(&gpu.facts().physical);
-            // Which system folder to read is this session's setting.
+            // The system folder is a setting of this session.
             let node = pci_numa_node(root, &facts.physical.pci_bus_id).ok();
             if let Some(node) = node.and_then(|node| i32::try_from(node).ok()) {
                 facts.physical.numa_node = node;
@@ -119,7 +118,7 @@ impl GpuDeviceFactory {
     }
 }
 
-/// The system folder that lists cards.
+/// Returns the system folder that lists cards.
 fn root(options: &DeviceOptions) -> &Path {
     let root = options.system_root.as_deref();
     root.unwrap_or_else(|| Path::new(SYSTEM_ROOT))
@@ -165,7 +164,7 @@ impl DeviceFactory for GpuDeviceFactory {
         prefix: &str,
     ) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
         let count = options.device_count.get(DEVICE_TYPE).copied();
-        // No need to wait for drivers if none are requested.
+        // If no devices are requested, do not wait for drivers.
         if count == Some(0) {
             return Ok(Vec::new());
         }
@@ -185,8 +184,8 @@ impl DeviceFactory for GpuDeviceFactory {
             });
         }
         match self.make(found.clone(), options, prefix) {
-            // The loss of a GPU has not been reported yet: creating devices finds it, and the GPU
-            // is restarted.
+            // The loss of a GPU has not been reported yet: the creation of devices finds it, and
+            // the GPU is restarted.
             Err(DeviceError::Lost { .. }) => self.make(found, options, prefix),
             made => made,
         }
@@ -196,8 +195,8 @@ impl DeviceFactory for GpuDeviceFactory {
         crate::backend::source::register(registry, DEVICE_TYPE);
     }
 
-    /// The memory of the first GPU that will have a device: pinned memory is pinned for all. Wrong
-    /// options are reported when the devices are created.
+    /// Returns the memory of the first GPU that will have a device: memory pinned by one GPU is
+    /// pinned for all. Invalid options are reported when the devices are created.
     fn pinned_host_memory(&self, options: &DeviceOptions) -> Option<Arc<dyn PinnedHostMemory>> {
         let count = options.device_count.get(DEVICE_TYPE).copied();
         if count == Some(0) || !self.gpus.driver.can_compile() {
@@ -238,7 +237,7 @@ impl GpuDeviceFactory {
             }
             let gpu = open.get(planned.gpu as usize).and_then(Option::as_ref);
             let Some(gpu) = gpu else {
-                continue; // Plans are of visible GPUs.
+                continue; // Plans contain visible GPUs only.
             };
             let n_compute = options.gpu.n_compute_streams.max(1);
             let group = self

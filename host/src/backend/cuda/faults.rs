@@ -1,4 +1,4 @@
-//! Functions that report wrong inputs: they set a u32 flag that the host reads when they have
+//! Functions that report invalid inputs: they set a u32 flag that the host reads after they have
 //! ended.
 
 use std::collections::VecDeque;
@@ -18,10 +18,11 @@ use super::pinned::PinnedMemory;
 use crate::device::LaunchSite;
 use crate::device::StepNumber;
 
-/// Launches that may report wrong inputs and are not known to have ended.
+/// Maximum number of launches in flight that may report invalid inputs.
 pub(super) const SLOTS: usize = 1024;
 
-/// Faults kept for runs that have not asked: these have failed otherwise, and never ask.
+/// Maximum number of faults kept for runs that have not asked for them. Such runs have failed
+/// otherwise, and never ask.
 const FOUND_MAX: usize = 1024;
 
 /// The fault flags of a GPU device, and the faults found in them.
@@ -32,7 +33,7 @@ pub(super) struct Faults {
 }
 
 impl Drop for Faults {
-    /// Returns when no launch writes the flags any more.
+    /// Returns after the last launch that writes the flags.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut under_way = state.under_way.iter();
@@ -53,7 +54,7 @@ struct State {
     found: VecDeque<Fault>,
 }
 
-/// A launch that may find its inputs wrong.
+/// A launch that may report invalid inputs.
 #[derive(Debug)]
 struct Checked {
     slot: Slot,
@@ -62,7 +63,7 @@ struct Checked {
     fault: Fault,
 }
 
-/// The node whose inputs are wrong, and the message.
+/// The node with invalid inputs, and the message.
 #[derive(Debug, Clone)]
 pub(super) struct Fault {
     pub(super) step: Option<StepNumber>,
@@ -92,11 +93,11 @@ impl Faults {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a flag that is 0, and its address. Waits for the first launch under way if none is
-    /// free.
+    /// Returns a flag that is 0, and its address. If no flag is free, waits for the first launch in
+    /// flight.
     ///
     /// # Errors
-    /// When the GPU is lost.
+    /// If the GPU is lost.
     pub(super) fn take_slot(&self) -> Result<(Slot, Span), DriverError> {
         loop {
             let first = {
@@ -114,7 +115,7 @@ impl Faults {
                     .next()
                     .map(|checked| (Arc::clone(&checked.lane), checked.ticket))
             };
-            // The other flags belong to threads that are queueing their launches.
+            // The other flags belong to threads that are currently queueing launches.
             if let Some((lane, ticket)) = first {
                 lane.wait(ticket)?;
                 self.look();
@@ -124,7 +125,7 @@ impl Faults {
         }
     }
 
-    /// Records that the launch was queued, or was not.
+    /// Records whether the launch was queued.
     pub(super) fn given(&self, slot: Slot, lane: &Arc<Lane>, ticket: Option<Ticket>, fault: Fault) {
         let mut state = self.state();
         match ticket {
@@ -155,7 +156,7 @@ impl Faults {
             let flag = self.flags.as_u32s().get(checked.slot.0);
             let is_wrong = flag.is_some_and(|flag| flag.swap(0, Ordering::AcqRel) != 0);
             let step = checked.fault.step;
-            // The first fault of a run is the cause of the others.
+            // Later faults of a run are consequences of the first.
             let is_first = step.is_none() || found.iter().all(|fault| fault.step != step);
             if is_wrong && is_first {
                 if found.len() == FOUND_MAX {
@@ -167,7 +168,7 @@ impl Faults {
         }
     }
 
-    /// Returns the first fault of a run, or of any, among the launches that are known to have
+    /// Returns the first fault of a run, or of any run, among the launches that are known to have
     /// ended. Each fault is reported once.
     pub(super) fn take(&self, step: Option<StepNumber>) -> Option<Fault> {
         self.look();

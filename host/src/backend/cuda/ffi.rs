@@ -1,7 +1,7 @@
 //! All calls into CUDA's driver.
 //!
 //! `cudarc` loads the library and panics if it is missing, so nothing here is called before
-//! [`is_present`] has returned true. Handles are plain numbers: the code above decides who owns
+//! [`is_present`] has returned true. Handles are plain numbers: the code that uses this module owns
 //! them.
 
 use std::alloc;
@@ -65,15 +65,15 @@ fn is_present() -> bool {
     *IS_PRESENT.get_or_init(|| unsafe { sys::is_culib_present() })
 }
 
-/// The newest CUDA version whose programs the driver accepts; 0 if it does not report it.
+/// Returns the newest CUDA version whose programs the driver accepts; 0 if it does not report it.
 fn driver_version() -> (i32, i32) {
     // SAFETY: writes an int.
     let version: c_int = given(|version| unsafe { sys::cuDriverGetVersion(version) }).unwrap_or(0);
     (version / 1000, version % 1000 / 10)
 }
 
-/// The consequence of an error code. Work that fails on the GPU ends the context, which reports
-/// this from then on.
+/// Returns the consequence of an error code. Work that fails on the GPU invalidates the context,
+/// which reports this from then on.
 fn kind(code: CUresult) -> DriverErrorKind {
     match code {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => DriverErrorKind::OutOfMemory,
@@ -141,12 +141,12 @@ fn handle<T>(call: impl FnOnce(*mut *mut T) -> CUresult) -> Called<u64> {
     Ok(handle.expose_provenance() as u64)
 }
 
-/// The driver's pointer of a handle.
+/// Converts a handle to the driver's pointer.
 fn pointer<T>(handle: u64) -> *mut T {
     ptr::with_exposed_provenance_mut(usize::try_from(handle).unwrap_or_default())
 }
 
-/// Whole pages.
+/// Returns a layout of whole pages.
 fn pinned_layout(len_bytes: usize) -> Option<Layout> {
     const PAGE_BYTES: usize = 4096;
     let len_bytes = len_bytes.max(1).checked_next_multiple_of(PAGE_BYTES)?;
@@ -221,11 +221,11 @@ impl CudaDriver {
                 given(|can| unsafe { sys::cuDeviceCanAccessPeer(can, device, other) });
             other != device && can == Ok(1)
         });
-        // In kHz and bits; two transfers a clock. Newer drivers may say 0.
+        // In kHz and bits; two transfers per clock. Newer drivers may return 0.
         let clock = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).unwrap_or(0);
         let width = attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).unwrap_or(0);
         let rate = 2.0 * 1e3 * f64::from(clock) * f64::from(width) / 8.0;
-        // Without the second, all managed memory must fit into the GPU at once.
+        // Without concurrent access, all managed memory must fit into the GPU at once.
         let has_managed_memory = [
             Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
             Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
@@ -243,7 +243,7 @@ impl CudaDriver {
                 available_bytes: total_bytes as u64,
                 numa_node: -1,
                 peers: peers.map(|(id, _)| id).collect(),
-                // Known of all together.
+                // Computed for all GPUs together.
                 nvlinks: Vec::new(),
                 stream_priorities: 0..=0,
                 is_tegra: attribute(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0,
@@ -271,9 +271,9 @@ impl CudaDriver {
 /// [`sys::cuDeviceGetPCIBusId`] with the arguments of [`sys::cuDeviceGetName`].
 ///
 /// # Safety
-/// As that.
+/// As for that function.
 unsafe fn pci_bus_id(text: *mut c_char, len: c_int, device: sys::CUdevice) -> CUresult {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { sys::cuDeviceGetPCIBusId(text, len, device) }
 }
 
@@ -336,18 +336,18 @@ impl Driver for CudaDriver {
             cublaslt: OnceLock::new(),
             cudnn: OnceLock::new(),
         };
-        // A context in which work has failed reports this forever; code that opens the GPU again no
-        // longer uses it.
+        // A context in which work has failed reports the failure forever. The code that opens the
+        // GPU again no longer uses that context.
         let started = opened.enter().and_then(|()| {
             // SAFETY: a context is current.
             done(unsafe { sys::cuCtxSynchronize() })
         });
         if started.is_err_and(|error| error.kind == DriverErrorKind::Lost) {
-            // SAFETY: nobody uses what is lost; handles of it are refused by the driver.
+            // SAFETY: nobody uses the lost objects; the driver rejects handles to them.
             done(unsafe { sys::cuDevicePrimaryCtxReset_v2(device) })?;
             opened.context = retain()?;
             opened.enter()?;
-            // The libraries keep objects of the old context, which is gone; they need not notice
+            // The libraries keep objects of the old context, which is gone, and need not notice
             // that.
             let _ = opened.cublaslt.set(None);
             let _ = opened.cudnn.set(None);
@@ -356,21 +356,22 @@ impl Driver for CudaDriver {
     }
 }
 
-/// A GPU with its primary context, which the process keeps: other libraries (cuBLAS, cuDNN) use it,
-/// too.
+/// A GPU with its primary context, which stays open for the whole process: other libraries (cuBLAS,
+/// cuDNN) use it, too.
 #[derive(Debug)]
 struct CudaGpu {
     context: u64,
     architecture: String,
     has_managed_memory: bool,
     devices: Vec<sys::CUdevice>,
-    /// Libraries of matmuls and convolutions, once they are needed; `None` if they are missing.
+    /// The libraries for matmuls and convolutions, loaded at first use; `None` if they are
+    /// missing.
     cublaslt: OnceLock<Option<CublasLt>>,
     cudnn: OnceLock<Option<Cudnn>>,
 }
 
 impl CudaGpu {
-    /// Makes the context this thread's.
+    /// Makes the context current on this thread.
     fn enter(&self) -> Called<()> {
         // SAFETY: the context is retained.
         done(unsafe { sys::cuCtxSetCurrent(pointer(self.context)) })
@@ -393,14 +394,14 @@ impl CudaGpu {
     }
 }
 
-/// The error after a library has failed. If the GPU still answers, the work is done without the
-/// library, which is not tried again for the same. What the library may have written is written
-/// again.
+/// Returns the error after a library has failed. If the GPU still responds, the work is done
+/// without the library, which is not tried again for the same kind of work. Memory that the library
+/// may have written is written again.
 fn without_library(stream: StreamHandle, what: &str, error: DriverError) -> DriverError {
     if error.kind == DriverErrorKind::Unsupported {
         return error;
     }
-    // SAFETY: the stream is ours, and of the context that is current.
+    // SAFETY: the stream is owned and belongs to the current context.
     match unsafe { sys::cuStreamQuery(pointer(stream.0)) } {
         CUresult::CUDA_SUCCESS | CUresult::CUDA_ERROR_NOT_READY => {
             warn!(target: targets::DEVICE, %error, "Placewright's own programs are used for some {what}");
@@ -410,8 +411,7 @@ fn without_library(stream: StreamHandle, what: &str, error: DriverError) -> Driv
     }
 }
 
-/// Opens a library if it is present. Otherwise Placewright's own programs are used, so that nothing
-/// fails.
+/// Opens a library if it is present. Otherwise nothing fails: Placewright's own programs are used.
 fn opened_if<T>(
     is_present: bool,
     name: &'static str,
@@ -445,7 +445,7 @@ impl Gpu for CudaGpu {
                 ..error(CUresult::CUDA_ERROR_NOT_SUPPORTED)
             });
         }
-        // Of all GPUs and the host, whichever stream uses it.
+        // Accessible to all GPUs and the host, in any stream.
         let flags = sys::CUmemAttach_flags_enum::CU_MEM_ATTACH_GLOBAL as u32;
         // SAFETY: writes an address.
         given(|address| unsafe { sys::cuMemAllocManaged(address, len_bytes.max(1), flags) })
@@ -453,24 +453,24 @@ impl Gpu for CudaGpu {
 
     unsafe fn free(&self, address: u64) -> Called<()> {
         self.enter()?;
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         done(unsafe { sys::cuMemFree_v2(address) })
     }
 
     fn allocate_pinned(&self, len_bytes: usize) -> Called<NonNull<u8>> {
         self.enter()?;
-        // Registered rather than allocated by the driver: a context that is started anew takes its
-        // memory with it.
+        // Registered rather than allocated by the driver: when a context is restarted, memory
+        // allocated by the driver is lost.
         let refused = || error(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         let layout = pinned_layout(len_bytes).ok_or_else(refused)?;
         // SAFETY: the layout is not empty.
         let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).ok_or_else(refused)?;
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
-        // SAFETY: the bytes are ours, and whole pages.
+        // SAFETY: the bytes are owned, and whole pages.
         let registered =
             done(unsafe { sys::cuMemHostRegister_v2(start.as_ptr().cast(), layout.size(), flags) });
         if let Err(error) = registered {
-            // SAFETY: it was given above, and is nobody's.
+            // SAFETY: it was allocated above, and nobody uses it.
             unsafe { alloc::dealloc(start.as_ptr(), layout) };
             return Err(error);
         }
@@ -478,13 +478,13 @@ impl Gpu for CudaGpu {
     }
 
     unsafe fn free_pinned(&self, start: NonNull<u8>, len_bytes: usize) {
-        // A restarted context does not know it, and returns an error.
+        // A restarted context does not know the memory and returns an error.
         let _ = self.enter().and_then(|()| {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             done(unsafe { sys::cuMemHostUnregister(start.as_ptr().cast()) })
         });
         if let Some(layout) = pinned_layout(len_bytes) {
-            // SAFETY: the caller's; it was allocated with this layout.
+            // SAFETY: guaranteed by the caller; it was allocated with this layout.
             unsafe { alloc::dealloc(start.as_ptr(), layout) };
         }
     }
@@ -499,7 +499,7 @@ impl Gpu for CudaGpu {
 
     fn new_stream(&self, priority: i32) -> Called<StreamHandle> {
         self.enter()?;
-        // The default stream of others must not order ours.
+        // The default stream of other code must not order our work.
         let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: writes a handle.
         handle(|stream| unsafe { sys::cuStreamCreateWithPriority(stream, flags, priority) })
@@ -507,7 +507,8 @@ impl Gpu for CudaGpu {
     }
 
     fn drop_stream(&self, stream: StreamHandle) {
-        // SAFETY: the stream is ours; its work is done before it goes. A lost context has none.
+        // SAFETY: the stream is owned; its work is done before it is destroyed. A lost context has
+        // no streams.
         let _ = self
             .enter()
             .and_then(|()| done(unsafe { sys::cuStreamDestroy_v2(pointer(stream.0)) }));
@@ -522,7 +523,7 @@ impl Gpu for CudaGpu {
     }
 
     fn drop_event(&self, event: EventHandle) {
-        // SAFETY: the event is ours; streams that wait for it are not disturbed.
+        // SAFETY: the event is owned; streams that wait for it are not disturbed.
         let _ = self
             .enter()
             .and_then(|()| done(unsafe { sys::cuEventDestroy_v2(pointer(event.0)) }));
@@ -530,19 +531,19 @@ impl Gpu for CudaGpu {
 
     fn record(&self, event: EventHandle, stream: StreamHandle) -> Called<()> {
         self.enter()?;
-        // SAFETY: both are ours.
+        // SAFETY: both are owned.
         done(unsafe { sys::cuEventRecord(pointer(event.0), pointer(stream.0)) })
     }
 
     fn wait(&self, stream: StreamHandle, event: EventHandle) -> Called<()> {
         self.enter()?;
-        // SAFETY: both are ours, or the event is another GPU's, which the driver allows.
+        // SAFETY: both are owned, or the event is another GPU's, which the driver allows.
         done(unsafe { sys::cuStreamWaitEvent(pointer(stream.0), pointer(event.0), 0) })
     }
 
     fn has_happened(&self, event: EventHandle) -> Called<bool> {
         self.enter()?;
-        // SAFETY: the event is ours.
+        // SAFETY: the event is owned.
         match unsafe { sys::cuEventQuery(pointer(event.0)) } {
             CUresult::CUDA_SUCCESS => Ok(true),
             CUresult::CUDA_ERROR_NOT_READY => Ok(false),
@@ -552,20 +553,21 @@ impl Gpu for CudaGpu {
 
     fn synchronize(&self, event: EventHandle) -> Called<()> {
         self.enter()?;
-        // SAFETY: the event is ours.
+        // SAFETY: the event is owned.
         done(unsafe { sys::cuEventSynchronize(pointer(event.0)) })
     }
 
     unsafe fn copy(&self, stream: StreamHandle, to: Span, from: Span) -> Called<()> {
         self.enter()?;
         let len_bytes = to.len_bytes.min(from.len_bytes);
-        // SAFETY: the caller's; addresses are of one space, so the driver knows the direction.
+        // SAFETY: guaranteed by the caller; all addresses are in one space, so the driver knows the
+        // direction.
         done(unsafe { sys::cuMemcpyAsync(to.address, from.address, len_bytes, pointer(stream.0)) })
     }
 
     unsafe fn zero(&self, stream: StreamHandle, span: Span) -> Called<()> {
         self.enter()?;
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         done(unsafe { sys::cuMemsetD8Async(span.address, 0, span.len_bytes, pointer(stream.0)) })
     }
 
@@ -593,8 +595,8 @@ impl Gpu for CudaGpu {
             })
             .collect();
         let ([x, y, z], [width, height, depth]) = (grid.groups, grid.group_size);
-        // SAFETY: the caller's. The driver reads the arguments before it returns, by the sizes that
-        // the function states, and writes none.
+        // SAFETY: guaranteed by the caller. The driver reads the arguments before it returns, by
+        // the sizes that the function states, and writes none.
         done(unsafe {
             sys::cuLaunchKernel(
                 pointer(function.0),
@@ -618,7 +620,7 @@ impl Gpu for CudaGpu {
 
     fn load(&self, image: &[u8]) -> Called<ModuleHandle> {
         self.enter()?;
-        // A cubin says its own length, and PTX ends with a zero.
+        // A cubin contains its own length, and PTX ends with a zero.
         let is_whole = image.starts_with(b"\x7fELF") || image.ends_with(&[0]);
         let mut module = ptr::null_mut();
         let loaded = match is_whole {
@@ -656,7 +658,7 @@ impl Gpu for CudaGpu {
     fn enable_peer(&self, peer: u32) -> Called<()> {
         let unknown = || error(CUresult::CUDA_ERROR_INVALID_DEVICE);
         let device = *self.devices.get(peer as usize).ok_or_else(unknown)?;
-        // SAFETY: the device is one of the driver's; writes a handle. It stays retained, as the
+        // SAFETY: the device is one of the driver's; writes a handle. It stays retained, like the
         // context of every GPU that is opened.
         let context = handle(|context| unsafe { sys::cuDevicePrimaryCtxRetain(context, device) })?;
         self.enter()?;
@@ -683,7 +685,7 @@ impl Gpu for CudaGpu {
         let library = self.cublaslt();
         let library = library.ok_or_else(|| DriverError::unsupported("matmuls"))?;
         self.enter()?;
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let given = unsafe { library.matmul(pointer(stream.0), matmul, workspace) };
         given.map_err(|error| without_library(stream, "matmuls", error))
     }
@@ -701,7 +703,7 @@ impl Gpu for CudaGpu {
         let library = self.cudnn();
         let library = library.ok_or_else(|| DriverError::unsupported("convolutions"))?;
         self.enter()?;
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let given = unsafe { library.convolve(pointer(stream.0), convolution, workspace) };
         given.map_err(|error| without_library(stream, "convolutions", error))
     }

@@ -28,13 +28,13 @@ use crate::device::gpu::PlannedGpu;
 use crate::tensor::Buffer;
 use crate::tensor::TensorError;
 
-/// Scratch memory of a stream's matmuls and convolutions: NVIDIA's recommendation for its GPUs, but
-/// at most this part of a small device's memory.
+/// Scratch memory of a stream's matmuls and convolutions: NVIDIA's recommendation, but at most this
+/// fraction of a small device's memory.
 const SCRATCH_BYTES_HOPPER: u64 = 32 << 20;
 const SCRATCH_BYTES: u64 = 8 << 20;
 const SCRATCH_PART: u64 = 32;
 
-/// The kind of memory of a device.
+/// Returns the kind of memory of a device.
 fn backing_of(planned: &PlannedGpu) -> Backing {
     match planned.uses_unified_memory {
         true => Backing::Managed,
@@ -45,12 +45,12 @@ fn backing_of(planned: &PlannedGpu) -> Backing {
 /// Streams, memory and the rest of one GPU device.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// What it was made for.
+    /// The planned device that it was created for.
     planned: PlannedGpu,
     pub(super) gpu: Arc<OpenGpu>,
     /// The streams of kernels: one, unless nodes are distributed over several.
     pub(super) compute: Vec<Arc<Lane>>,
-    /// Of each compute stream, once it is needed; `None` if there was not enough memory.
+    /// One per compute stream, allocated at first use; `None` if memory was short.
     scratch: Vec<OnceLock<Option<Buffer>>>,
     pub(super) from_host: Arc<Lane>,
     pub(super) to_host: Arc<Lane>,
@@ -123,7 +123,7 @@ impl Group {
         })
     }
 
-    /// Describes the device as the process has it, for errors.
+    /// Describes the existing device, for errors.
     fn text(planned: &PlannedGpu, n_compute: usize) -> String {
         let memory = match backing_of(planned) {
             Backing::Own => "its own memory",
@@ -149,7 +149,8 @@ impl Group {
             })
     }
 
-    /// Scratch memory for the work of a compute stream, one after the other.
+    /// Returns scratch memory for the work of a compute stream, whose kernels run one after the
+    /// other.
     pub(super) fn scratch(&self, compute: usize) -> Option<&Buffer> {
         let physical = &self.gpu.facts().physical;
         let advised = match physical.compute_capability {
@@ -164,7 +165,7 @@ impl Group {
         scratch.as_ref()
     }
 
-    /// All streams.
+    /// Iterates over all streams.
     pub(super) fn lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
         [&self.from_host, &self.to_host]
             .into_iter()
@@ -178,7 +179,7 @@ impl Drop for Group {
     /// and would keep them if their work never ended.
     fn drop(&mut self) {
         for lane in self.lanes() {
-            // A GPU that is lost does nothing any more.
+            // A lost GPU does no more work.
             let _ = lane.wait_for_all();
         }
     }
@@ -197,7 +198,7 @@ pub(super) struct Gpus {
 struct Open {
     /// Kept open: opening a GPU and compiling its programs takes long.
     gpus: HashMap<u32, Arc<OpenGpu>>,
-    /// By their numbers as devices.
+    /// Groups by device number.
     groups: HashMap<u32, Weak<Group>>,
 }
 
@@ -210,11 +211,11 @@ impl Gpus {
         }
     }
 
-    /// Returns a GPU; opens it if it is not open, and enables access to the other visible GPUs. A
-    /// lost GPU is opened again; holders of the old one keep receiving the error that it is lost.
+    /// Returns a GPU. Opens it if necessary, and enables access to the other visible GPUs. A lost
+    /// GPU is opened again; holders of the old one still receive the error that it is lost.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub(super) fn open(
         &self,
         id: u32,
@@ -257,8 +258,8 @@ impl Gpus {
     ///
     /// # Errors
     /// [`DeviceError::InvalidArgument`] if the process already has this device on another GPU, with
-    /// another number of streams or with memory of the other kind, or if the GPU has no unified
-    /// memory; otherwise what the driver says. The memory limit and growth of the first session
+    /// another number of streams or with another kind of memory, or if the GPU has no unified
+    /// memory; otherwise the driver's error. The memory limit and growth of the first session
     /// apply.
     pub(super) fn group(
         &self,
@@ -267,8 +268,8 @@ impl Gpus {
         n_compute: u32,
         allow_growth: bool,
     ) -> Result<Arc<Group>, DeviceError> {
-        // Dropped after all locks: it may be the last reference, and its drop waits for a thread
-        // that may come here.
+        // Dropped after all locks: it may be the last reference, and dropping it waits for a thread
+        // that may need these locks.
         let known;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         known = open.groups.get(&planned.index).and_then(Weak::upgrade);

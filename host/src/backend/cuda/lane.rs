@@ -1,11 +1,11 @@
 //! Streams, and the order of their work.
 //!
-//! Every piece of work in a stream has a number, its ticket. Memory records which stream and ticket
-//! wrote it last, and which have read it since. New work comes after all work that it depends on:
-//! in the same stream automatically, in another stream by an event. An event is recorded only if
-//! some work waits for it, and is waited for once. A run in one stream therefore needs no events,
-//! and memory is released the moment its tensor is dropped, since its next owner comes after its
-//! uses.
+//! Each piece of work in a stream has a number, its ticket. Memory records which stream and ticket
+//! wrote it last, and which ones have read it since. New work comes after all work that it depends
+//! on: automatically in the same stream, by an event in another one. An event is recorded only if
+//! some work waits for it, and each stream waits for it only once. So a run in one stream needs no
+//! events, and memory is released the moment its tensor is dropped, because its next owner comes
+//! after its uses.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -31,16 +31,16 @@ use super::driver::StreamHandle;
 use super::open_gpu::OpenGpu;
 use crate::device::LaunchSite;
 
-/// The number of a piece of work in its stream, from 1 on.
+/// The number of a piece of work in its stream, from 1.
 pub(super) type Ticket = u64;
 
 /// How long a thread spins for the end of work before it sleeps: waking up takes about as long.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Launches whose nodes are kept for the error of a launch that fails on the GPU.
+/// Maximum number of launches whose nodes are kept for the error of a launch that fails on the GPU.
 const SITES_MAX: usize = 1024;
 
-/// Pieces of work that keep something, before the first is waited for.
+/// Maximum number of pieces of work that keep something; beyond, the first one is waited for.
 const KEPT_MAX: usize = 64;
 
 /// A point in each of several streams.
@@ -60,7 +60,7 @@ impl Clock {
         self.0.iter().map(|(lane, ticket)| (lane, *ticket))
     }
 
-    /// Removes what work of `lane` that has seen `seen` comes after.
+    /// Removes the points that work of `lane` already comes after, if it has seen `seen`.
     fn forget(&mut self, lane: &Arc<Lane>, seen: &Self) {
         self.0.retain(|(own, ticket)| {
             let mut seen = seen.iter();
@@ -70,10 +70,10 @@ impl Clock {
     }
 
     /// Waits until all streams have reached their points, for memory of `gpu`. Other GPUs that are
-    /// lost do nothing any more.
+    /// lost do no more work.
     ///
     /// # Errors
-    /// When the GPU is lost.
+    /// If the GPU is lost.
     pub(super) fn wait(&self, gpu: &Arc<OpenGpu>) -> Result<(), DriverError> {
         self.iter().try_for_each(|(lane, ticket)| {
             let is_other = !Arc::ptr_eq(&lane.gpu, gpu);
@@ -107,12 +107,12 @@ pub(super) struct Uses(Mutex<History>);
 #[derive(Debug, Default)]
 struct History {
     written: Clock,
-    /// Since it was written.
+    /// Reads since the last write.
     read: Clock,
 }
 
 impl Uses {
-    /// The uses of memory that had earlier owners.
+    /// Creates the uses of memory that had earlier owners.
     pub(super) fn after(others: Clock) -> Self {
         Self(Mutex::new(History {
             written: Clock::default(),
@@ -125,7 +125,7 @@ impl Uses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All uses, for the memory's next owner.
+    /// Returns all uses, for the memory's next owner.
     pub(super) fn into_clock(self) -> Clock {
         let history = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut clock = history.written;
@@ -134,7 +134,7 @@ impl Uses {
     }
 }
 
-/// The kind of use of memory by a piece of work.
+/// How a piece of work uses memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Use<'a> {
     Reads(&'a Uses),
@@ -143,13 +143,13 @@ pub(super) enum Use<'a> {
 
 /// A stream of a GPU.
 pub(super) struct Lane {
-    /// Unlike the driver's handle, unique in the process.
+    /// Unique in the process, unlike the driver's handle.
     id: u64,
     gpu: Arc<OpenGpu>,
     stream: StreamHandle,
     /// Its purpose, for messages.
     what: &'static str,
-    /// All work up to this is known to be done.
+    /// All work up to this ticket is known to be done.
     done: AtomicU64,
     state: Mutex<State>,
 }
@@ -157,24 +157,24 @@ pub(super) struct Lane {
 #[derive(Default)]
 struct State {
     given: Ticket,
-    /// Events that are not known to have happened, in order, and the ticket that each follows.
+    /// Events that may not have happened, in order, and the ticket that each follows.
     recorded: VecDeque<(Ticket, Arc<Event>)>,
-    /// The point up to which other streams have been waited for, by their ids.
+    /// The ticket up to which this stream has waited for other streams, by their ids.
     awaited: SmallVec<[(u64, Ticket); 4]>,
-    /// The nodes of work under way.
+    /// The nodes of work in flight.
     sites: VecDeque<(Ticket, Arc<LaunchSite>)>,
-    /// What must be kept until work has ended.
+    /// Values to keep until work has ended.
     kept: VecDeque<(Ticket, Box<dyn Any + Send>)>,
 }
 
-/// An event, until its last user is gone.
+/// An event, returned to the pool by its last user.
 #[derive(Debug)]
 struct Event {
     gpu: Arc<OpenGpu>,
     handle: EventHandle,
 }
 
-/// An event of another stream, the stream's id, and the ticket that the event stands for.
+/// The id of another stream, a ticket there, and the event that follows this ticket.
 type Before = (u64, Ticket, Arc<Event>);
 
 impl Drop for Event {
@@ -197,14 +197,14 @@ impl Lane {
     /// Creates a stream.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub(super) fn new(
         gpu: &Arc<OpenGpu>,
         what: &'static str,
         priority: i32,
     ) -> Result<Arc<Self>, DriverError> {
         let stream = gpu.call(|driver| driver.new_stream(priority))?;
-        // Identities only: no state is shared through it.
+        // A counter of ids only: no other state is shared through it.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let lane = Arc::new(Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -223,16 +223,16 @@ impl Lane {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing of ours panics under the lock.
+        // Code of ours does not panic under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues work in the stream, after all work that it depends on; returns its ticket.
+    /// Queues work in the stream, after all work that it depends on, and returns its ticket.
     ///
     /// `kept` is kept until the work has ended.
     ///
     /// # Errors
-    /// What the driver says; the work is not queued then.
+    /// The driver's error; the work is then not queued.
     pub(super) fn give(
         self: &Arc<Self>,
         uses: &[Use<'_>],
@@ -242,14 +242,14 @@ impl Lane {
     ) -> Result<Ticket, DriverError> {
         let (events, seen) = self.events_before(uses)?;
         let given = self.try_give(&events, site, kept, work);
-        // The driver may report at any call that other work has failed.
+        // The driver may report the failure of other work at any call.
         let (ticket, first_kept) = given.map_err(|error| self.gpu.with_sites(error))?;
         for used in uses {
             match used {
                 Use::Reads(uses) => uses.history().read.note(self, ticket),
                 Use::Writes(uses) => {
                     let mut history = uses.history();
-                    // Another thread may have come in between, against the rules of tensors; its
+                    // Another thread may have used it meanwhile, against the rules for tensors; its
                     // memory must not be lost.
                     history.written.forget(self, &seen);
                     history.read.forget(self, &seen);
@@ -263,8 +263,8 @@ impl Lane {
         Ok(ticket)
     }
 
-    /// Queues work behind these events; returns its ticket, and the first ticket that keeps
-    /// something if too many do.
+    /// Queues work after these events. Returns its ticket, and if too many pieces of work keep
+    /// something, the first of their tickets.
     fn try_give(
         &self,
         events: &[Before],
@@ -300,7 +300,7 @@ impl Lane {
         Ok((ticket, first.filter(|_| too_much)))
     }
 
-    /// The events of other streams that work with these uses comes after.
+    /// Returns the events of other streams that work with these uses must come after.
     fn events_before(
         self: &Arc<Self>,
         uses: &[Use<'_>],
@@ -318,8 +318,8 @@ impl Lane {
                     if Arc::ptr_eq(lane, self) || lane.has_done(ticket) {
                         continue;
                     }
-                    // Another GPU that is lost does nothing any more; what it should have written
-                    // is not there.
+                    // Another GPU that is lost does no more work; what it should have written is
+                    // missing.
                     let is_gone = lane.gpu.is_lost() && !Arc::ptr_eq(&lane.gpu, &self.gpu);
                     if !is_gone {
                         seen.note(lane, ticket);
@@ -337,7 +337,7 @@ impl Lane {
                 !awaited.any(|(id, so_far)| *id == lane.id && *so_far >= *ticket)
             });
         }
-        // Neither stream is locked while the other is: they may be waiting for each other's memory.
+        // Never locks two streams at once: each may be waiting for the other's memory.
         let events = before.0.iter().map(|(lane, ticket)| {
             let (so_far, event) = lane.event_behind(*ticket).map_err(|error| {
                 if Arc::ptr_eq(&lane.gpu, &self.gpu) {
@@ -352,11 +352,11 @@ impl Lane {
         Ok((events?, seen))
     }
 
-    /// Returns an event that happens when the work of this ticket has ended, and the ticket that it
-    /// follows.
+    /// Returns an event that happens when the work of this ticket has ended, and the ticket that
+    /// the event follows.
     fn event_behind(&self, ticket: Ticket) -> Result<(Ticket, Arc<Event>), DriverError> {
         let mut state = self.state();
-        // The first that will do: later ones happen later.
+        // The first sufficient event: later ones happen later.
         let mut recorded = state.recorded.iter();
         if let Some((so_far, event)) = recorded.find(|(so_far, _)| *so_far >= ticket) {
             return Ok((*so_far, Arc::clone(event)));
@@ -372,15 +372,15 @@ impl Lane {
         Ok(recorded)
     }
 
-    /// Checks whether the work of this ticket, and all before it, is known to have ended.
+    /// Returns whether the work up to this ticket is known to have ended.
     pub(super) fn has_done(&self, ticket: Ticket) -> bool {
         self.done.load(Ordering::Acquire) >= ticket
     }
 
-    /// Checks whether it has ended; asks the driver.
+    /// Returns whether the work up to this ticket has ended; polls the driver.
     ///
     /// # Errors
-    /// When the GPU is lost.
+    /// If the GPU is lost.
     pub(super) fn ask(&self, ticket: Ticket) -> Result<bool, DriverError> {
         if self.has_done(ticket) {
             return Ok(true);
@@ -401,7 +401,7 @@ impl Lane {
     /// Waits until the work of this ticket has ended.
     ///
     /// # Errors
-    /// When the GPU is lost.
+    /// If the GPU is lost.
     pub(super) fn wait(&self, ticket: Ticket) -> Result<(), DriverError> {
         let started = Instant::now();
         loop {
@@ -426,13 +426,13 @@ impl Lane {
     /// Waits until all work queued so far has ended.
     ///
     /// # Errors
-    /// When the GPU is lost.
+    /// If the GPU is lost.
     pub(super) fn wait_for_all(&self) -> Result<(), DriverError> {
         let given = self.given();
         self.wait(given)
     }
 
-    /// The ticket of the last queued work.
+    /// Returns the ticket of the last queued work.
     pub(super) fn given(&self) -> Ticket {
         self.state().given
     }
@@ -452,7 +452,7 @@ impl Lane {
         drop((ended, events));
     }
 
-    /// The node of the first work that may not have ended, and how much work follows it.
+    /// Returns the node of the first work that may not have ended, and how much work follows it.
     pub(super) fn under_way(&self) -> Option<(Arc<LaunchSite>, usize)> {
         let state = self.state();
         let done = self.done.load(Ordering::Acquire);
@@ -463,7 +463,7 @@ impl Lane {
 }
 
 impl State {
-    /// Removes what was needed up to this ticket.
+    /// Removes the records that were needed up to this ticket.
     fn take_ended(&mut self, done: Ticket) -> SmallVec<[Box<dyn Any + Send>; 2]> {
         while self
             .sites
@@ -482,15 +482,15 @@ impl State {
 }
 
 impl Drop for Lane {
-    /// Waits for its work: the memory that it uses is released, too.
+    /// Waits for the stream's work: the memory that it uses is released, too.
     fn drop(&mut self) {
-        // A lost GPU does nothing any more, and may have been restarted.
+        // A lost GPU does no more work, and may have been restarted.
         if self.gpu.is_lost() {
             return;
         }
         match self.wait_for_all() {
             Ok(()) => self.gpu.driver().drop_stream(self.stream),
-            // It may still use what was kept, which must not be reused then.
+            // The GPU may still use the kept values, so they must never be reused.
             Err(_) if !self.gpu.is_lost() => mem::forget(mem::take(&mut self.state().kept)),
             Err(_) => {}
         }

@@ -1,7 +1,7 @@
 //! Memory of a GPU: the allocator and the pieces that it returns.
 //!
-//! A piece is released when its tensor is dropped, although the GPU may still use it. Its uses go
-//! with it, and the work of its next owner comes after them ([`super::lane`]).
+//! A piece is released when its tensor is dropped, although the GPU may still use it. Its uses are
+//! recorded, and the work of its next owner comes after them ([`super::lane`]).
 
 use std::any::Any;
 use std::fmt;
@@ -45,9 +45,9 @@ pub(super) struct GpuAllocator {
 /// The kind of memory of regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Backing {
-    /// The GPU's own.
+    /// The GPU's own memory.
     Own,
-    /// Memory that is paged between the GPU and the host: there may be more of it than the GPU has
+    /// Memory that is paged between the GPU and the host; there may be more than the GPU has
     /// (TensorFlow's unified memory).
     Managed,
 }
@@ -73,16 +73,16 @@ impl Pool {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives free regions back to the driver; returns whether there were any.
+    /// Gives free regions back to the driver, and returns whether there were any.
     fn give_back(&self, ranges: &mut Bfc<Clock>) -> bool {
         let regions = ranges.take_free_regions();
         let any = !regions.is_empty();
         for (address, _, uses) in regions {
-            // The memory of a lost GPU is gone. If the driver does not report when its uses end, it
-            // is never used again.
+            // The memory of a lost GPU is gone. If the driver does not report the end of its uses,
+            // it is never used again.
             if uses.wait(&self.gpu).is_ok() {
-                // SAFETY: the driver has given the region, nobody has a piece of it, and its last
-                // uses have ended.
+                // SAFETY: the driver has returned the region, nobody has a piece of it, and its
+                // last uses have ended.
                 let _ = self.gpu.call(|driver| unsafe { driver.free(address) });
             }
         }
@@ -92,7 +92,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // Pieces keep the pool, so all of it is free.
+        // Pieces keep the pool alive, so all of it is free.
         let options = bfc::Options {
             limit_bytes: 0,
             allow_growth: true,
@@ -147,7 +147,7 @@ impl GpuAllocator {
             if self.add_region(&mut ranges, len_bytes) {
                 continue;
             }
-            // Free memory may be in regions that are too short each.
+            // The free memory may be in regions each of which is too short.
             if mem::take(&mut may_give_back) && self.pool.give_back(&mut ranges) {
                 continue;
             }
@@ -174,8 +174,8 @@ impl GpuAllocator {
         }
     }
 
-    /// Requests a region from the driver; returns whether there is a new one. A GPU that others
-    /// also use may have less than the limit.
+    /// Requests a region from the driver, and returns whether there is a new one. If others use the
+    /// GPU, too, there may be less memory than the limit.
     fn add_region(&self, ranges: &mut Bfc<Clock>, len_bytes: usize) -> bool {
         let mut wanted = ranges.next_region(len_bytes);
         while let Some(request) = wanted {
@@ -185,13 +185,13 @@ impl GpuAllocator {
                 Backing::Managed => driver.allocate_managed(len_bytes),
             });
             match given {
-                // A driver gives regions apart from each other.
+                // Regions of a driver do not overlap.
                 Ok(address) => return ranges.add_region(address, len_bytes).is_ok(),
                 Err(error) if error.kind == DriverErrorKind::OutOfMemory => {
                     wanted = request.smaller();
                 }
                 Err(error) => {
-                    // The caller receives that there is no memory; the log has the reason.
+                    // The caller only learns that memory is short; the log has the reason.
                     warn!(target: targets::DEVICE, allocator = %self.name, len_bytes, %error, "the driver cannot allocate memory");
                     return false;
                 }
@@ -216,7 +216,7 @@ impl Allocator for GpuAllocator {
             && let Some(memory) = memory_of(&buffer)
         {
             let span = memory.span;
-            // SAFETY: the span is of `buffer`, and goes back with what uses it.
+            // SAFETY: the span is that of `buffer`, and is released with its uses.
             let zeroed = self.lane.give(
                 &[Use::Writes(&memory.uses)],
                 None,
@@ -250,7 +250,7 @@ impl GpuMemory {
         &self.uses
     }
 
-    /// Which GPU it is of.
+    /// Returns the GPU that it belongs to.
     pub(super) fn gpu(&self) -> &Arc<OpenGpu> {
         &self.pool.gpu
     }
@@ -277,7 +277,7 @@ impl Memory for GpuMemory {
 impl Drop for GpuMemory {
     fn drop(&mut self) {
         let uses = mem::take(&mut self.uses).into_clock();
-        // It was handed out, once.
+        // It was allocated, and is freed only here.
         let _ = self.pool.ranges().free(self.span.address, &uses);
     }
 }

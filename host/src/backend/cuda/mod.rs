@@ -2,8 +2,8 @@
 //!
 //! The factory turns device options into [`GpuDevice`]s and registers the kernels of
 //! `backend/source`. CUDA's libraries are loaded when GPUs are first listed; a machine without them
-//! has no GPU device. The code that decides about order and memory is above [`driver::Driver`], and
-//! is tested on a driver that checks every call.
+//! has no GPU devices. The code that decides about order and memory uses a driver only through
+//! [`driver::Driver`], and is tested on a driver that checks every call.
 //!
 //! | file | what |
 //! |---|---|

@@ -1,9 +1,9 @@
 //! The NVLinks between GPUs, read from NVML (the library behind `nvidia-smi`): CUDA does not report
 //! them.
 //!
-//! It maps PCI addresses, as CUDA writes them, to numbers of links. The library is loaded if there
-//! is more than one GPU. If it is missing or fails, links are unknown, and nothing else depends on
-//! it.
+//! The module maps PCI addresses, as CUDA writes them, to numbers of links. The library is loaded
+//! if there is more than one GPU. If it is missing or fails, links are unknown, and nothing else
+//! depends on it.
 
 use std::ffi::OsStr;
 
@@ -14,23 +14,24 @@ use tracing::debug;
 
 use crate::trace::targets;
 
-/// The library's file as drivers install it; the name without a version is for building programs
-/// with it.
+/// The library's file as drivers install it. The name without a version is for building programs
+/// against it.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// More links than any GPU has (18 in 2025); NVML rejects the first that does not exist.
+/// An upper bound on the links of a GPU (18 in 2025); NVML rejects the first link that does not
+/// exist.
 const LINKS_MAX: u32 = 64;
 
 /// Vendors of other link ends: IBM's processors have had NVLinks.
 const VENDOR_IBM: u32 = 0x1014;
 
-/// Domain, bus and device. CUDA writes domains with four digits, NVML with eight, and none of the
-/// two is held to that.
+/// Domain, bus and device. CUDA writes domains with four digits and NVML with eight, but neither
+/// guarantees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PciAddress([u32; 3]);
 
 impl PciAddress {
-    /// Of `0000:01:00.0`; the function does not count, as GPUs have one.
+    /// Parses an address such as `0000:01:00.0`. The function is ignored, because GPUs have one.
     fn parse(text: &str) -> Option<Self> {
         let mut fields = text.trim().splitn(3, ':');
         let mut number = |end: char| {
@@ -47,7 +48,7 @@ impl PciAddress {
 struct Remote {
     bus_id: String,
     vendor: u32,
-    /// NVML reports a GPU there. It does not know which GPUs CUDA has.
+    /// Whether NVML reports a GPU. It does not know which GPUs CUDA uses.
     is_gpu: bool,
 }
 
@@ -56,16 +57,16 @@ struct Remote {
 enum End {
     /// Position among CUDA's GPUs.
     Gpu(usize),
-    /// An NVSwitch: from there, links lead to all GPUs that have links to switches.
+    /// An NVSwitch, which connects all GPUs that have links to switches.
     Switch,
     /// Not a device of CUDA.
     Other,
 }
 
 impl Remote {
-    /// NVML has a call for what kind of thing a remote is, whose answer the wrapper drops (0.13).
-    /// So, as NCCL does it: what is no GPU is a switch, which virtual machines see at an
-    /// address of ones, or not at all.
+    /// NVML has a call that returns the type of a remote device, but the wrapper drops its result
+    /// (0.13). So, as in NCCL, a remote that is not a GPU is a switch, which virtual machines see
+    /// at an address of ones, or not at all.
     fn end(&self, gpus: &[Option<PciAddress>]) -> End {
         let address = PciAddress::parse(&self.bus_id);
         let known = address.and_then(|_| gpus.iter().position(|gpu| *gpu == address));
@@ -77,8 +78,8 @@ impl Remote {
     }
 }
 
-/// By GPU: to which others NVLinks lead, and how many; those through switches count for each other
-/// GPU that is behind switches, as far as both have them.
+/// Returns, per GPU, the other GPUs to which NVLinks lead, and the number of links. Links through
+/// switches count for each other GPU behind switches, up to the smaller number of both.
 fn counts(ends: &[Vec<End>]) -> Vec<Vec<(u32, u32)>> {
     let count = |gpu: usize, end: End| ends[gpu].iter().filter(|&&other| other == end).count();
     let between = |gpu: usize, other: usize| {
@@ -98,7 +99,7 @@ fn counts(ends: &[Vec<End>]) -> Vec<Vec<(u32, u32)>> {
         .collect()
 }
 
-/// Remotes of the active links of a GPU that its memory can be reached by.
+/// Returns the remote ends of those active links of a GPU over which its memory is accessible.
 fn remotes(nvml: &Nvml, bus_id: &str) -> Result<Vec<Remote>, NvmlError> {
     let device = nvml.device_by_pci_bus_id(bus_id)?;
     let mut remotes = Vec::new();
@@ -107,7 +108,7 @@ fn remotes(nvml: &Nvml, bus_id: &str) -> Result<Vec<Remote>, NvmlError> {
         match link.is_active() {
             Ok(true) => {}
             Ok(false) => continue,
-            // There are no more, or none at all.
+            // There are no more links, or none at all.
             Err(NvmlError::InvalidArg | NvmlError::NotSupported) => break,
             Err(error) => return Err(error),
         }
@@ -124,7 +125,8 @@ fn remotes(nvml: &Nvml, bus_id: &str) -> Result<Vec<Remote>, NvmlError> {
     Ok(remotes)
 }
 
-/// By GPU, of these addresses: the positions of those that NVLinks lead to, and how many links.
+/// Returns, per GPU of these addresses, the positions of the GPUs to which NVLinks lead, and the
+/// number of links.
 pub(super) fn nvlinks(bus_ids: &[&str]) -> Vec<Vec<(u32, u32)>> {
     let unknown = || vec![Vec::new(); bus_ids.len()];
     if bus_ids.len() < 2 {
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_the_same_however_many_digits_they_have() {
+    fn addresses_are_equal_whatever_their_number_of_digits() {
         let parse = PciAddress::parse;
         assert_eq!(parse("0000:1a:00.0"), Some(PciAddress([0, 0x1a, 0])));
         assert_eq!(parse("0000:1a:00.0"), parse("00000000:1A:00.0"));
@@ -177,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn the_other_end_is_a_gpu_a_switch_or_nothing_of_ours() {
+    fn the_other_end_is_a_gpu_a_switch_or_unknown() {
         let gpus = ["0000:01:00.0", "0000:1a:00.0", "what"].map(PciAddress::parse);
         for (remote, end) in [
             (remote("00000000:1A:00.0", 0x10de, true), End::Gpu(1)),
-            // A GPU that is not CUDA's.
+            // A GPU that CUDA does not use.
             (remote("00000000:1B:00.0", 0x10de, true), End::Other),
             (remote("00000000:1C:00.0", 0x10de, false), End::Switch),
-            // In a virtual machine.
+            // As seen in a virtual machine.
             (remote("fffffff:ffff:ff", 0, false), End::Switch),
             (remote("", 0, false), End::Switch),
             (remote("00000004:00:00.0", VENDOR_IBM, false), End::Other),
@@ -200,7 +202,7 @@ mod tests {
             ends.flat_map(|&(other, n)| vec![End::Gpu(other); n])
                 .collect()
         };
-        // A ring with one double side, as cards have it that are connected by bridges.
+        // A ring with one double connection, as on cards that are connected by bridges.
         let ring = [
             direct(&[(1, 2), (3, 1)]),
             direct(&[(0, 2), (2, 1)]),
@@ -233,7 +235,7 @@ mod tests {
     #[test]
     fn without_nvml_or_other_gpus_nothing_is_known() {
         assert_eq!(nvlinks(&["0000:01:00.0"]), [vec![]]);
-        // No card is there, wherever the library is.
+        // No card has these addresses, whether or not the library is present.
         assert_eq!(nvlinks(&["ffff:fe:1e.0", "ffff:fe:1f.0"]), [vec![], vec![]]);
     }
 }

@@ -10,29 +10,29 @@ use std::sync::OnceLock;
 use cudarc::nvrtc::result;
 use cudarc::nvrtc::sys;
 
-/// What failed, and the library's code.
+/// The operation that failed, and the library's code.
 type Failure = (&'static str, String);
 
-/// Checks whether NVRTC is present. Loads it.
+/// Returns whether NVRTC is present. Loads it.
 pub fn is_present() -> bool {
     static IS_PRESENT: OnceLock<bool> = OnceLock::new();
     // SAFETY: loads a library of NVIDIA's, whose initialisation has no requirements.
     *IS_PRESENT.get_or_init(|| unsafe { sys::is_culib_present() })
 }
 
-/// The version of NVRTC, if it is present.
+/// Returns the version of NVRTC, if it is present.
 pub(super) fn version() -> Option<(i32, i32)> {
     if !is_present() {
         return None;
     }
     let (mut major, mut minor) = (0, 0);
-    // SAFETY: the library is there; writes two ints.
+    // SAFETY: the library is present; writes two ints.
     let asked = unsafe { sys::nvrtcVersion(&raw mut major, &raw mut minor) };
     asked.result().ok().map(|()| (major, minor))
 }
 
-/// The architectures that NVRTC compiles for, 90 for `sm_90`; empty if it is missing or does not
-/// report them.
+/// Returns the architectures that NVRTC compiles for, 90 for `sm_90`; empty if it is missing or
+/// does not report them.
 pub(super) fn architectures() -> &'static [u32] {
     static ARCHITECTURES: OnceLock<Vec<u32>> = OnceLock::new();
     ARCHITECTURES.get_or_init(|| {
@@ -40,7 +40,7 @@ pub(super) fn architectures() -> &'static [u32] {
             return Vec::new();
         }
         let mut n = 0;
-        // SAFETY: the library is there; writes an int.
+        // SAFETY: the library is present; writes an int.
         let counted = unsafe { sys::nvrtcGetNumSupportedArchs(&raw mut n) };
         let n = usize::try_from(n).unwrap_or(0);
         let mut architectures = vec![0; n];
@@ -63,13 +63,13 @@ pub(super) struct Program(sys::nvrtcProgram);
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // SAFETY: it is made by `new` alone, and this is its end.
+        // SAFETY: only `new` creates it, and it is not used afterwards.
         let _ = unsafe { result::destroy_program(self.0) };
     }
 }
 
 impl Program {
-    /// `name`: for messages.
+    /// Creates a program. `name` appears in messages.
     pub(super) fn new(text: &str, name: &str) -> Result<Self, Failure> {
         let zero = |_| ("reading the program", "it contains a zero byte".to_owned());
         let (text, name) = (CString::new(text), CString::new(name));
@@ -92,29 +92,29 @@ impl Program {
         }
     }
 
-    /// The machine code compiled for an architecture of GPUs.
+    /// Returns the machine code compiled for an architecture.
     pub(super) fn cubin(&self) -> Result<Vec<u8>, Failure> {
         let doing = "giving the cubin";
         let mut len_bytes = 0;
-        // SAFETY: the program lives, and is compiled.
+        // SAFETY: the program is alive, and compiled.
         let asked = unsafe { sys::nvrtcGetCUBINSize(self.0, &raw mut len_bytes) };
         asked.result().map_err(failed(doing))?;
         let mut cubin = vec![0u8; len_bytes];
-        // SAFETY: as above; there is room for as many bytes as were said.
+        // SAFETY: as above; there is space for the reported number of bytes.
         let given = unsafe { sys::nvrtcGetCUBIN(self.0, cubin.as_mut_ptr().cast()) };
         given.result().map_err(failed(doing))?;
         Ok(cubin)
     }
 
-    /// The compiled PTX, with a zero at its end.
+    /// Returns the compiled PTX, with a zero at its end.
     pub(super) fn ptx(&self) -> Result<Vec<u8>, Failure> {
         let doing = "giving the PTX";
         let mut len_bytes = 0;
-        // SAFETY: the program lives, and is compiled.
+        // SAFETY: the program is alive, and compiled.
         let asked = unsafe { sys::nvrtcGetPTXSize(self.0, &raw mut len_bytes) };
         asked.result().map_err(failed(doing))?;
         let mut ptx = vec![0u8; len_bytes];
-        // SAFETY: as above; there is room for as many bytes as were said, of which the last is a
+        // SAFETY: as above; there is space for the reported number of bytes, the last of which is a
         // zero.
         let given = unsafe { sys::nvrtcGetPTX(self.0, ptx.as_mut_ptr().cast()) };
         given.result().map_err(failed(doing))?;

@@ -1,4 +1,4 @@
-//! An open GPU: its driver, whether it still answers, its events and programs. There is one for
+//! An open GPU: its driver, whether it still responds, its events and programs. There is one for
 //! each GPU, whatever the number of devices on it.
 
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ use crate::trace::targets;
 /// The kind of its entries in the kernel cache.
 const CACHE_KIND: &str = "cubin";
 
-/// The part of an error that names the nodes at work.
+/// The part of an error that names the nodes whose work was in flight.
 const AT_WORK: &str = "; at work was ";
 
 /// A GPU that is open.
@@ -43,19 +43,19 @@ pub(super) struct OpenGpu {
     id: u32,
     facts: GpuFacts,
     driver: Arc<dyn Gpu>,
-    /// Set once it no longer answers, with the reason.
+    /// Set once the GPU no longer responds, with the reason.
     is_lost: AtomicBool,
     lost: Mutex<Option<DriverError>>,
-    /// For errors that concern all streams.
+    /// The streams of the GPU, for errors that concern all of them.
     lanes: Mutex<Vec<Weak<Lane>>>,
     /// Unused events.
     events: Mutex<Vec<EventHandle>>,
-    /// Each has its own lock: several are compiled at a time, and none twice.
+    /// Each module has its own lock: several are compiled at the same time, but none twice.
     modules: Mutex<HashMap<ProgramSource, Arc<Mutex<Option<ModuleHandle>>>>>,
-    /// GPUs whose memory its work may use.
+    /// GPUs whose memory the work of this GPU may use.
     peers: Mutex<Vec<u32>>,
-    /// One for all GPUs of a driver; held while one is restarted, when none of its functions may
-    /// be called.
+    /// Shared by all GPUs of a driver. Locked exclusively while one of them is restarted, when
+    /// none of the driver's functions may be called.
     reset: Arc<RwLock<()>>,
 }
 
@@ -90,7 +90,7 @@ impl OpenGpu {
         }
     }
 
-    /// Its number among the driver's.
+    /// Returns its index in the driver's list.
     pub(super) fn id(&self) -> u32 {
         self.id
     }
@@ -99,7 +99,7 @@ impl OpenGpu {
         &self.facts
     }
 
-    /// The driver, for calls that are also allowed on a lost GPU.
+    /// Returns the driver, for calls that are also allowed on a lost GPU.
     pub(super) fn driver(&self) -> &dyn Gpu {
         &*self.driver
     }
@@ -108,14 +108,14 @@ impl OpenGpu {
         self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Records that it no longer answers. Callers receive the latest reason.
+    /// Records that the GPU no longer responds. Callers receive the latest reason.
     pub(super) fn lose(&self, error: &DriverError) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         *lost = Some(error.clone());
         self.is_lost.store(true, Ordering::Release);
     }
 
-    /// The error for others that need this GPU and are not lost themselves.
+    /// Returns the error for other GPUs that need this one and are not lost themselves.
     pub(super) fn lost_to_others(&self) -> DriverError {
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let (code, why) = match &*lost {
@@ -132,7 +132,7 @@ impl OpenGpu {
     /// Makes a stream of this GPU wait for an event, which may be another GPU's.
     ///
     /// # Errors
-    /// What the driver says. The loss of the other GPU does not make this one lost.
+    /// The driver's error. The loss of the other GPU does not make this one lost.
     pub(super) fn wait_for(
         &self,
         stream: StreamHandle,
@@ -158,10 +158,10 @@ impl OpenGpu {
             })
     }
 
-    /// Calls the driver, unless the GPU is lost. Not from within another call.
+    /// Calls the driver, unless the GPU is lost. Must not be called from within another call.
     ///
     /// # Errors
-    /// What the driver says, or said when the GPU was lost.
+    /// The driver's error, or the error with which the GPU was lost.
     pub(super) fn call<T>(
         &self,
         call: impl FnOnce(&dyn Gpu) -> Result<T, DriverError>,
@@ -189,7 +189,7 @@ impl OpenGpu {
         lanes.push(Arc::downgrade(lane));
     }
 
-    /// Adds to the error of a lost GPU the nodes whose work was under way: the driver does not
+    /// Adds to the error of a lost GPU the nodes whose work was in flight: the driver does not
     /// report which one has failed.
     pub(super) fn with_sites(&self, mut error: DriverError) -> DriverError {
         if error.kind != DriverErrorKind::Lost || error.message.contains(AT_WORK) {
@@ -211,10 +211,10 @@ impl OpenGpu {
         error
     }
 
-    /// An event.
+    /// Returns an unused event.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub(super) fn take_event(&self) -> Result<EventHandle, DriverError> {
         let free = {
             let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
@@ -223,14 +223,14 @@ impl OpenGpu {
         free.map_or_else(|| self.call(|driver| driver.new_event()), Ok)
     }
 
-    /// Returns an unused event to the pool. Streams that wait for it wait for what was recorded
-    /// when they began to wait.
+    /// Returns an unused event to the pool. A stream that already waits for the event waits for the
+    /// record at that time.
     pub(super) fn give_event_back(&self, event: EventHandle) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         events.push(event);
     }
 
-    /// Whether both are GPUs of one driver.
+    /// Returns whether both GPUs have the same driver.
     pub(super) fn is_of_driver_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.reset, &other.reset)
     }
@@ -240,8 +240,8 @@ impl OpenGpu {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enables access to the memory of those of these GPUs that it can reach. If that fails, copies
-    /// go through the host.
+    /// Enables access to the memory of those of these GPUs that it can access. If that fails,
+    /// copies go through the host.
     pub(super) fn reach_out(&self, gpus: &[u32]) {
         let mut peers = self.peers();
         for &peer in &self.facts.physical.peers {
@@ -259,7 +259,7 @@ impl OpenGpu {
         }
     }
 
-    /// The same for a peer that was reached before and has been restarted since.
+    /// The same for a peer that was accessible before and has been restarted since.
     pub(super) fn reach_again(&self, gpu: u32) {
         let had_it = {
             let mut peers = self.peers();
@@ -272,12 +272,12 @@ impl OpenGpu {
         }
     }
 
-    /// Whether work of this GPU may use memory of the other.
+    /// Returns whether work of this GPU may use the memory of another one.
     pub(super) fn reaches(&self, other: &Self) -> bool {
         self.is_of_driver_of(other) && (self.id == other.id || self.peers().contains(&other.id))
     }
 
-    /// Returns function `name` of a program, which is compiled when it is first needed.
+    /// Returns function `name` of a program. Compiles the program at its first use.
     ///
     /// # Errors
     /// [`DeviceError::Build`] with the compiler's messages.
@@ -373,7 +373,7 @@ impl Drop for OpenGpu {
     }
 }
 
-/// Converts a driver's error to a device's, and names the node whose work it was.
+/// Converts a driver's error to a device error that names the node.
 pub(super) fn device_error(
     device: &str,
     site: Option<&LaunchSite>,

@@ -1,7 +1,8 @@
-//! Pinned host memory: the source and target of copies, and where GPU functions report to the host.
+//! Pinned host memory: the source and target of copies, and the memory of flags that GPU functions
+//! set for the host.
 //!
-//! Pinning memory takes long, so free memory is kept. Nothing here knows streams: the code that
-//! queues GPU work with such memory keeps it until the work has ended.
+//! Pinning memory is slow, so free memory is kept. This module does not know about streams: the
+//! code that queues GPU work with such memory keeps it until the work has ended.
 
 use std::any::Any;
 use std::fmt;
@@ -27,19 +28,19 @@ use crate::tensor::Memory;
 use crate::tensor::MemoryId;
 use crate::tensor::OutOfMemory;
 
-/// Nothing has to be waited for.
+/// There is nothing to wait for.
 impl bfc::Uses for () {
     fn merge(&mut self, (): &Self) {}
 
     fn forget_ended(&mut self) {}
 }
 
-/// The longest region that is pinned for what may come later.
+/// The largest region that is pinned in advance.
 const REGION_BYTES_MAX: usize = 256 << 20;
 
-/// The limits on free memory that stays pinned: a part of the limit, and at most this many bytes.
-/// Pinning takes long, so less would slow down repeated fetches of large results; but the system
-/// cannot use pinned memory for anything else.
+/// The limits on free memory that stays pinned: a fraction of the limit, and at most this many
+/// bytes. Pinning is slow, so less would slow down repeated fetches of large results; but the
+/// system cannot use pinned memory for anything else.
 const KEPT_PART: u64 = 4;
 const KEPT_BYTES_MAX: usize = 1 << 30;
 
@@ -59,11 +60,11 @@ struct Pool {
     regions: Mutex<Vec<Region>>,
 }
 
-/// Pinned memory of the driver, which is freed with its pool.
+/// Pinned memory from the driver, freed with its pool.
 #[derive(Debug)]
 struct Region(NonNull<u8>, usize);
 
-// SAFETY: an address, which any thread may hand back.
+// SAFETY: an address, which any thread may free.
 unsafe impl Send for Region {}
 
 impl fmt::Debug for Pool {
@@ -76,15 +77,15 @@ impl fmt::Debug for Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // A lost GPU may have been restarted, and is not called any more. Few are lost in the life
-        // of a process.
+        // A lost GPU may have been restarted, and is no longer called. Few GPUs are lost in the
+        // life of a process.
         if self.gpu.is_lost() {
             return;
         }
         let regions = self.regions.get_mut();
         for region in regions.unwrap_or_else(PoisonError::into_inner).drain(..) {
-            // SAFETY: pieces of the pool keep it, and so there are none any more; who gave the GPU
-            // work with one has kept that.
+            // SAFETY: pieces keep the pool alive, so none exist; pieces used by GPU work were kept
+            // until its end.
             unsafe { self.gpu.driver().free_pinned(region.0, region.1) };
         }
     }
@@ -111,19 +112,19 @@ impl Pool {
                 continue;
             };
             let given_back = self.gpu.call(|driver| {
-                // SAFETY: no piece of it is left, and nobody gets one any more; who gave the GPU
-                // work with one has kept that.
+                // SAFETY: no piece of it exists, and none can be allocated any more; pieces used by
+                // GPU work were kept until its end.
                 unsafe { driver.free_pinned(region.0, region.1) };
                 Ok(())
             });
-            // As when the pool ends: few GPUs are lost.
+            // Leaked, as when the pool is dropped: few GPUs are lost.
             drop(given_back);
         }
     }
 }
 
 impl Region {
-    /// As the ranges know it.
+    /// Returns the address, as the ranges store it.
     fn address(&self) -> u64 {
         self.0.as_ptr().expose_provenance() as u64
     }
@@ -136,7 +137,7 @@ impl PinnedAllocator {
         let options = bfc::Options {
             limit_bytes,
             allow_growth: true,
-            // A region that is longer than what is kept would come and go with each piece.
+            // A region larger than the kept memory would be pinned and freed with each piece.
             region_bytes_max: REGION_BYTES_MAX.min(kept_bytes / 2),
         };
         Self {
@@ -173,7 +174,7 @@ impl PinnedAllocator {
             }
             let mut wanted = ranges.next_region(len_bytes);
             if wanted.is_none() && mem::take(&mut may_give_back) {
-                // What is free may be in regions too short each.
+                // The free memory may be in regions each of which is too short.
                 let taken = ranges.take_free_regions();
                 self.pool.give_back(taken);
                 wanted = ranges.next_region(len_bytes);
@@ -196,7 +197,7 @@ impl PinnedAllocator {
             let mut regions = regions.unwrap_or_else(PoisonError::into_inner);
             regions.push(Region(start, region_bytes));
             drop(regions);
-            // A driver gives regions apart from each other.
+            // Regions of a driver do not overlap.
             let address = Region(start, region_bytes).address();
             if ranges.add_region(address, region_bytes).is_err() {
                 return Err(full(&ranges));
@@ -224,8 +225,8 @@ impl Allocator for PinnedAllocator {
     fn allocate(&self, len_bytes: usize) -> Result<Buffer, OutOfMemory> {
         let mut memory = match self.uninitialized(len_bytes) {
             Ok(memory) => memory,
-            // Within the limit, the system cannot pin more, or the GPU is lost: pageable memory is
-            // slower to copy, but better than none.
+            // Within the limit, but the system cannot pin more, or the GPU is lost: pageable memory
+            // is slower to copy, but better than none.
             Err(full) if full.in_use_bytes.saturating_add(len_bytes as u64) <= full.limit_bytes => {
                 let memory = HostMemory::try_zeroed(self.id, len_bytes).ok_or(full)?;
                 return Ok(Buffer::new(Arc::new(memory)));
@@ -264,22 +265,20 @@ impl PinnedMemory {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the pool has handed out these bytes to this piece alone, and they are set. The
-        // GPU writes them only while the submitter of that work keeps the piece from
-        // all others.
+        // SAFETY: the pool has allocated these bytes to this piece only, and they are initialised.
+        // While the GPU writes them, the submitter of that work has exclusive access to the piece.
         unsafe { slice::from_raw_parts(self.start(), self.len_bytes) }
     }
 
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above; the piece is borrowed exclusively, and the GPU reads it only while it
-        // is kept.
+        // SAFETY: as above; the piece is borrowed exclusively, and is kept while the GPU reads it.
         unsafe { slice::from_raw_parts_mut(self.start(), self.len_bytes) }
     }
 
-    /// The same as u32 elements that GPU functions may write while the host reads them.
+    /// Returns the bytes as u32 elements that GPU functions may write while the host reads them.
     pub(super) fn as_u32s(&self) -> &[AtomicU32] {
-        // SAFETY: as above; the start is a multiple of 256, and elements that another side writes
-        // are read atomically.
+        // SAFETY: as above; the start is a multiple of 256, and elements that the GPU writes are
+        // read atomically.
         unsafe { slice::from_raw_parts(self.start().cast(), self.len_bytes / 4) }
     }
 }
@@ -288,10 +287,10 @@ impl Drop for PinnedMemory {
     fn drop(&mut self) {
         let surplus = {
             let mut ranges = self.pool.ranges();
-            // It was handed out, once.
+            // It was allocated, and is freed only here.
             let _ = ranges.free(self.address, &());
-            // The memory of a GPU that is lost stays until its last piece goes, and then for ever:
-            // it may have been started anew.
+            // The memory of a lost GPU stays until its last piece is dropped, and is then leaked:
+            // the GPU may have been restarted.
             match self.pool.gpu.is_lost() {
                 true => Vec::new(),
                 false => ranges.take_surplus_regions(self.pool.kept_bytes),
@@ -319,12 +318,12 @@ impl Memory for PinnedMemory {
     }
 }
 
-/// Returns the span by which a GPU reads a buffer in pinned memory. The caller keeps the buffer
-/// meanwhile.
+/// Returns the span by which a GPU accesses a buffer in pinned memory. The caller must keep the
+/// buffer meanwhile.
 pub(super) fn pinned_span(buffer: &Buffer, gpu: &OpenGpu) -> Option<Span> {
     let memory: &dyn Any = &**buffer.memory()?;
     let memory = memory.downcast_ref::<PinnedMemory>()?;
-    // That of a GPU that was lost is ordinary memory.
+    // Memory pinned by a lost GPU counts as ordinary memory.
     if memory.pool.gpu.is_lost() || !memory.pool.gpu.is_of_driver_of(gpu) {
         return None;
     }

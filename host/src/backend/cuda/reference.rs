@@ -1,7 +1,8 @@
-//! Work given directly to a GPU's driver: the reference that benchmarks compare a GPU device with.
+//! Work submitted directly to a GPU's driver: the reference with which benchmarks compare a GPU
+//! device.
 //!
-//! It has its own stream and memory on the GPU that the device has open. It uses none of the
-//! device's streams, pools and launches: one driver call for each copy and launch, and one wait at
+//! It has its own stream and memory on the GPU that the device has opened. It uses none of the
+//! device's streams, pools and launches: only one driver call per copy and launch, and one wait at
 //! the end.
 
 use std::any::Any;
@@ -26,7 +27,7 @@ use crate::device::Device;
 use crate::device::DeviceError;
 use crate::device::ProgramSource;
 
-/// A kernel that does next to nothing.
+/// A nearly empty kernel.
 const SOURCE: &str = "\
 KERNEL void tiny(const GLOBAL f32 *x, GLOBAL f32 *y)
 {
@@ -34,7 +35,7 @@ KERNEL void tiny(const GLOBAL f32 *x, GLOBAL f32 *y)
 }
 ";
 
-/// A GPU, with a stream for itself.
+/// A GPU with a stream of its own.
 #[derive(Debug)]
 pub(crate) struct Reference {
     device: String,
@@ -81,24 +82,24 @@ impl Reference {
         })
     }
 
-    /// The GPU.
+    /// Returns the facts of the GPU.
     pub(crate) fn facts(&self) -> &GpuFacts {
         self.gpu.facts()
     }
 
-    /// A copy of so many bytes from pinned memory of the host.
+    /// Returns a copy of `len_bytes` bytes from pinned host memory.
     pub(crate) fn write(&self, len_bytes: usize) -> Result<Rounds<'_>, DeviceError> {
         let (there, here) = (self.memory(len_bytes)?, self.pinned(len_bytes)?);
         Ok(self.copies(there, here))
     }
 
-    /// A copy of so many bytes to pinned memory of the host.
+    /// Returns a copy of `len_bytes` bytes to pinned host memory.
     pub(crate) fn read(&self, len_bytes: usize) -> Result<Rounds<'_>, DeviceError> {
         let (there, here) = (self.memory(len_bytes)?, self.pinned(len_bytes)?);
         Ok(self.copies(here, there))
     }
 
-    /// `n` kernels of one item, each of which reads what the one before has written.
+    /// Returns `n` kernels of one work item, each of which reads the previous result.
     pub(crate) fn launches(&self, n: usize) -> Result<Rounds<'_>, DeviceError> {
         let source = ProgramSource::of_source("reference.c", SOURCE);
         let function = self.gpu.function(&self.device, None, &source, "tiny")?;
@@ -113,8 +114,8 @@ impl Reference {
                 for index in 0..n {
                     let [from, to] = [index % 2, (index + 1) % 2].map(|at| memories[at].span());
                     let arguments = [Argument::Read(from), Argument::Write(to)];
-                    // SAFETY: the function takes these two, of one float each; `memories` outlive
-                    // the work, and one stream orders it.
+                    // SAFETY: the function takes these two arguments of one float each; `memories`
+                    // outlive the work, and one stream orders it.
                     unsafe { driver.launch(self.stream, function, grid, &arguments)? };
                 }
                 Ok(())
@@ -125,13 +126,13 @@ impl Reference {
     fn copies<'a>(&'a self, to: Space<'a>, from: Space<'a>) -> Rounds<'a> {
         Box::new(move || {
             self.timed("copying", |driver| {
-                // SAFETY: they are equally long, are used by nothing else, and outlive the work.
+                // SAFETY: they have equal lengths, are used by nothing else, and outlive the work.
                 unsafe { driver.copy(self.stream, to.span(), from.span()) }
             })
         })
     }
 
-    /// The time that work takes from the first call to its end.
+    /// Returns the time of the work from the first call to its end.
     fn timed(
         &self,
         doing: &str,
@@ -147,7 +148,7 @@ impl Reference {
         Ok(elapsed)
     }
 
-    /// Returns when all is done that the stream was given.
+    /// Waits until the stream has done all of its work.
     fn finish(&self) -> Result<(), DriverError> {
         self.gpu.call(|driver| {
             driver.record(self.event, self.stream)?;
@@ -155,7 +156,7 @@ impl Reference {
         })
     }
 
-    /// Memory of the GPU, all 0.
+    /// Allocates memory of the GPU, all 0.
     fn memory(&self, len_bytes: usize) -> Result<Space<'_>, DeviceError> {
         let address = self.gpu.call(|driver| driver.allocate(len_bytes));
         let address = address.map_err(|error| self.failed("asking for memory", &error))?;
@@ -164,7 +165,7 @@ impl Reference {
             span: Span { address, len_bytes },
             pinned: None,
         };
-        // SAFETY: nothing else uses it, and it stays until `Space` has waited for this.
+        // SAFETY: nothing else uses it, and `Space` waits for this before freeing it.
         let zeroed = self
             .gpu
             .call(|driver| unsafe { driver.zero(self.stream, space.span()) });
@@ -174,11 +175,12 @@ impl Reference {
         Ok(space)
     }
 
-    /// Memory of the host, all 1.
+    /// Allocates memory of the host, all 1.
     fn pinned(&self, len_bytes: usize) -> Result<Space<'_>, DeviceError> {
         let start = self.gpu.call(|driver| driver.allocate_pinned(len_bytes));
         let start = start.map_err(|error| self.failed("pinning memory", &error))?;
-        // SAFETY: the driver has given so many bytes, which are set, and nobody else knows them.
+        // SAFETY: the driver has allocated this many bytes, which are initialised, and nobody else
+        // has the address.
         unsafe { slice::from_raw_parts_mut(start.as_ptr(), len_bytes) }.fill(1);
         Ok(Space {
             reference: self,
@@ -197,7 +199,7 @@ impl Reference {
 
 impl Drop for Reference {
     fn drop(&mut self) {
-        // A GPU that is lost may have been started anew, and nothing of it is called.
+        // A lost GPU may have been restarted, and its old objects are not used.
         let _ = self.gpu.call(|driver| {
             driver.drop_event(self.event);
             driver.drop_stream(self.stream);
@@ -206,8 +208,7 @@ impl Drop for Reference {
     }
 }
 
-/// Memory of the GPU's or pinned memory of the host, which goes back when the stream has done its
-/// work.
+/// Memory of the GPU or pinned memory of the host, freed when the stream has done its work.
 struct Space<'a> {
     reference: &'a Reference,
     span: Span,
@@ -215,8 +216,8 @@ struct Space<'a> {
 }
 
 impl Space<'_> {
-    /// Where it is. A method, since a closure that names the field takes a copy of that, and lets
-    /// the memory go.
+    /// Returns its location. This is a method because a closure that names the field would copy it,
+    /// and release the memory early.
     fn span(&self) -> Span {
         self.span
     }
@@ -224,14 +225,15 @@ impl Space<'_> {
 
 impl Drop for Space<'_> {
     fn drop(&mut self) {
-        // What may still be used stays: this happens only where the GPU is broken.
+        // Memory that may still be in use is leaked; this happens only if the GPU is broken.
         if self.reference.finish().is_err() {
             return;
         }
         let Span { address, len_bytes } = self.span;
         let _ = self.reference.gpu.call(|driver| {
             match self.pinned {
-                // SAFETY: the driver has given it with this length, and all work with it is done.
+                // SAFETY: the driver has allocated it with this length, and all work with it is
+                // done.
                 Some(start) => unsafe { driver.free_pinned(start, len_bytes) },
                 // SAFETY: as above.
                 None => unsafe { driver.free(address)? },

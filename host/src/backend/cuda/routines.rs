@@ -1,8 +1,8 @@
 //! Matmuls and convolutions by NVIDIA's libraries: converts tensors to the driver's calls.
 //!
-//! It takes sizes and strides of row-major tensors and calls cuBLASLt and cuDNN, which take
-//! column-major matrices and padding that is the same at both ends. What cannot be expressed this
-//! way is not supported here.
+//! The module takes sizes and strides of row-major tensors and calls cuBLASLt and cuDNN, which take
+//! column-major matrices and padding that is equal at both ends. Operations that cannot be
+//! expressed this way are not supported here.
 
 use smallvec::SmallVec;
 
@@ -74,8 +74,8 @@ impl Routines for GpuDevice {
             &matmul.origin,
             uses,
             "a matmul",
-            // SAFETY: the spans are of tensors that go back with their uses, and hold what
-            // `column_major` has found in them.
+            // SAFETY: the spans are of tensors that are released with their uses, and contain what
+            // `column_major` has checked.
             |driver, stream, scratch| unsafe { driver.matmul(stream, &request, scratch) },
         )
     }
@@ -122,8 +122,8 @@ impl Routines for GpuDevice {
             &convolution.origin,
             uses,
             "a convolution",
-            // SAFETY: the spans are of tensors that go back with their uses; their kernel has
-            // their shapes from these sizes.
+            // SAFETY: the spans are of tensors that are released with their uses; their kernel has
+            // derived their shapes from these sizes.
             |driver, stream, scratch| unsafe { driver.convolve(stream, &forward, scratch) },
         )
     }
@@ -133,7 +133,7 @@ impl Routines for GpuDevice {
 type Used<'a> = SmallVec<[Use<'a>; 6]>;
 
 impl GpuDevice {
-    /// The arithmetic for elements of this type.
+    /// Returns the arithmetic for elements of this type.
     fn arithmetic(&self, dtype: DType) -> Option<Arithmetic> {
         match dtype {
             DType::F32 if self.allows_tf32() => Some(Arithmetic::Tf32),
@@ -144,7 +144,7 @@ impl GpuDevice {
         }
     }
 
-    /// Asks the driver about a library; a lost GPU has none.
+    /// Returns whether the driver has a library; a lost GPU has none.
     fn has(&self, library: fn(&dyn Gpu) -> bool) -> bool {
         let found = self.group().gpu.call(|driver| Ok(library(driver)));
         found.unwrap_or(false)
@@ -165,7 +165,7 @@ impl GpuDevice {
         Ok(span)
     }
 
-    /// Queues work in the node's stream; returns `false` if the libraries do not support it.
+    /// Queues work in the node's stream. Returns `false` if the libraries do not support it.
     fn give<'a>(
         &'a self,
         origin: &RoutineSite<'a>,
@@ -242,12 +242,12 @@ fn column_major(
     })
 }
 
-/// A number that fits into the libraries' ints.
+/// Converts a number to the libraries' ints.
 fn int(n: usize) -> Option<u32> {
     i32::try_from(n).ok().map(i32::cast_unsigned)
 }
 
-/// An axis whose padding is the same at both ends.
+/// Returns an axis whose padding is equal at both ends.
 fn window(window: RoutineWindow) -> Option<WindowSize> {
     let RoutineWindow {
         input,

@@ -1,5 +1,5 @@
-//! Callbacks when streams have reached a point (TensorFlow `EventMgr`): a thread for each GPU, as
-//! drivers call back only with locks of their own.
+//! Callbacks when streams have reached a point (TensorFlow `EventMgr`). Each GPU has a thread for
+//! them, because drivers call back while holding locks of their own.
 
 use std::fmt;
 use std::hint;
@@ -26,17 +26,17 @@ use crate::trace::targets;
 /// Called when work has ended, or with the error if it has failed.
 type Callback = Box<dyn FnOnce(Result<(), DriverError>) + Send>;
 
-/// How long the thread spins: it mostly waits for a small copy.
+/// How long the thread spins: usually it waits for a small copy.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// How long it sleeps between polls: a part of the time in which nothing has ended, so that long
-/// waits become little longer and no processor is kept busy. It never waits for one stream: another
-/// may finish earlier, or there may be more to watch.
+/// How long it sleeps between polls: a fraction of the time since something last ended, so that
+/// long waits become only slightly longer and no processor is kept busy. It never waits for one
+/// stream: another may finish earlier, or there may be more to watch.
 const PAUSE_MIN: Duration = Duration::from_micros(20);
 const PAUSE_MAX: Duration = Duration::from_micros(500);
 const PAUSE_PART: u32 = 16;
 
-/// The thread, and what it waits for.
+/// The thread, and the work that it waits for.
 pub(super) struct Watcher {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -83,7 +83,7 @@ impl Watcher {
         })
     }
 
-    /// Calls back once when a stream has done its work up to this ticket.
+    /// Calls back once, when a stream has done its work up to this ticket.
     pub(super) fn then(&self, lane: &Arc<Lane>, ticket: Ticket, callback: Callback) {
         self.shared.inbox().watched.push(Watched {
             lane: Arc::clone(lane),
@@ -103,7 +103,7 @@ impl Drop for Watcher {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != thread::current().id()
         {
-            // It panics on our own bugs only, and has said so.
+            // The thread panics only on bugs of our own, and has reported them.
             let _ = thread.join();
         }
     }
@@ -153,7 +153,7 @@ impl Shared {
     }
 }
 
-/// Calls back for work that has ended; returns whether any has.
+/// Calls back for work that has ended, and returns whether any has.
 fn call_back_ended(watched: &mut Vec<Watched>) -> bool {
     let mut any = false;
     for one in mem::take(watched) {

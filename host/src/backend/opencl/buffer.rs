@@ -13,28 +13,28 @@ use super::order::End;
 use super::order::Order;
 use crate::device::DeviceError;
 
-/// Number of remembered readers at which those that have ended are first removed.
+/// Number of remembered readers from which on those that have ended are removed.
 const READERS_MIN: usize = 8;
 
 /// A buffer, and what its commands wait for.
 #[derive(Debug)]
 pub(super) struct RawBuffer {
     pub(super) mem: Mem,
-    /// At least what tensors in it need.
+    /// At least the length of the tensors in it.
     pub(super) len_bytes: usize,
     hazards: Mutex<Hazards>,
 }
 
-/// What commands leave for those that come after them.
+/// The accesses that later commands must wait for.
 #[derive(Debug, Default)]
 struct Hazards {
     /// The end of the last writer.
     writer: Option<Arc<End>>,
     /// The ends of the readers since.
     readers: SmallVec<[Arc<End>; 2]>,
-    /// Number of readers left when those that had ended were last removed.
+    /// Number of readers left when ended readers were last removed.
     n_pending: usize,
-    /// The failure because of which it has no contents.
+    /// The failure that left the buffer without contents.
     failure: Option<Failure>,
 }
 
@@ -52,14 +52,14 @@ impl RawBuffer {
         self.hazards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds what a reader waits for; fails if there will be nothing to read.
+    /// Adds the ends that a reader waits for; fails if there will be nothing to read.
     pub(super) fn before_reading(&self, order: &mut Order) -> Result<(), Failure> {
         let hazards = self.hazards();
         if let Some(failure) = &hazards.failure {
             return Err(failure.clone());
         }
         if let Some(writer) = &hazards.writer {
-            // Its end is no longer waited for.
+            // A failed writer is no longer waited for.
             if let Some(failure) = writer.failure() {
                 return Err(failure.clone());
             }
@@ -68,7 +68,7 @@ impl RawBuffer {
         Ok(())
     }
 
-    /// Fails if it is known that there is nothing to read.
+    /// Fails if the buffer is known to have no contents.
     pub(super) fn is_there(&self) -> Result<(), Failure> {
         let hazards = self.hazards();
         let of_writer = hazards.writer.as_ref().and_then(|writer| writer.failure());
@@ -76,7 +76,7 @@ impl RawBuffer {
         failure.map_or(Ok(()), |failure| Err(failure.clone()))
     }
 
-    /// The end of its writer.
+    /// Returns the end of its writer.
     pub(super) fn writer(&self) -> Option<Arc<End>> {
         self.hazards().writer.clone()
     }
@@ -90,7 +90,7 @@ impl RawBuffer {
 
     pub(super) fn is_read_until(&self, end: &Arc<End>, order: &Order) {
         let mut hazards = self.hazards();
-        // Weights have thousands of readers under way: polling all of them each time would be most
+        // Weights have thousands of readers in flight: polling all of them each time would be most
         // of the work.
         if hazards.readers.len() >= READERS_MIN.max(2 * hazards.n_pending) {
             hazards.readers.retain(|reader| !order.has_ended(reader));
@@ -136,7 +136,7 @@ impl Failure {
         DeviceError::clone(&self.error)
     }
 
-    /// The same failure for others, to whom it has not been reported.
+    /// Returns the same failure for other runs, marked as unreported.
     pub(super) fn of_others(&self) -> Self {
         Self {
             error: Arc::clone(&self.error),

@@ -6,12 +6,12 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
-/// Counts commands in the order in which the driver receives them. Two devices that copy from each
-/// other wait for what was sent before, never for each other's waits.
+/// Counts commands in the order in which the driver receives them. If two devices copy from each
+/// other, each waits only for earlier commands of the other, never for the other's waits.
 #[derive(Debug, Default)]
 pub(super) struct CommandCounter {
     n_done: AtomicU64,
-    /// Number of waiting threads, which is mostly 0: counting must stay cheap.
+    /// Number of waiting threads. It is 0 most of the time: counting must stay cheap.
     n_waiting: AtomicU64,
     gate: Mutex<()>,
     has_counted: Condvar,
@@ -20,8 +20,8 @@ pub(super) struct CommandCounter {
 impl CommandCounter {
     /// Counts one more command. Only one thread counts at a time.
     pub(super) fn count(&self) {
-        // Both counters have one order on both sides: either this thread sees the waiter, or the
-        // waiter sees this number.
+        // Both threads use both counters in the same order: either this thread sees the waiter, or
+        // the waiter sees this number.
         self.n_done.fetch_add(1, Ordering::SeqCst);
         if self.n_waiting.load(Ordering::SeqCst) > 0 {
             drop(self.gate.lock().unwrap_or_else(PoisonError::into_inner));
@@ -29,12 +29,12 @@ impl CommandCounter {
         }
     }
 
-    /// Checks whether `n` commands are done.
+    /// Returns whether `n` commands are done.
     pub(super) fn has_done(&self, n: u64) -> bool {
         self.n_done.load(Ordering::SeqCst) >= n
     }
 
-    /// Ends all waits: no more commands are given to the driver.
+    /// Ends all waits: the driver receives no more commands.
     pub(super) fn release(&self) {
         self.n_done.fetch_max(u64::MAX / 2, Ordering::SeqCst);
         drop(self.gate.lock().unwrap_or_else(PoisonError::into_inner));

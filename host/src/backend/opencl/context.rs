@@ -30,8 +30,8 @@ const SHARED_BYTES_MIN: usize = 16 << 10;
 /// it.
 const SMALL_BYTES_MAX: usize = 16 << 10;
 
-/// The device context of a device, of which it has only this one: one queue orders all commands by
-/// what they read and write.
+/// The only device context of a device: one queue orders all commands by the buffers that they read
+/// and write.
 #[derive(Debug)]
 pub(super) struct SyclContext {
     name: String,
@@ -51,7 +51,7 @@ impl SyclContext {
         }
     }
 
-    /// An uninitialised tensor like this one in the device's memory.
+    /// Allocates an uninitialised tensor of the same type and shape in the device's memory.
     fn like(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
         let buffer = self.memory.uninitialized(tensor.len_bytes());
         let buffer = buffer.map_err(TensorError::from)?;
@@ -62,7 +62,7 @@ impl SyclContext {
         )?)
     }
 
-    /// The buffer and memory of a tensor of this device.
+    /// Returns the buffer and memory of a tensor of this device.
     fn parts<'a>(&self, tensor: &'a Tensor) -> Result<(&'a Buffer, &'a SyclMemory), KernelError> {
         let own = parts(tensor).filter(|(buffer, _)| buffer.memory_id() == self.memory.memory_id());
         own.ok_or_else(|| {
@@ -73,7 +73,7 @@ impl SyclContext {
         })
     }
 
-    /// Copies a tensor to the host; returns at once a tensor without device memory.
+    /// Copies a tensor to the host. A tensor without device memory is returned at once.
     fn copy(&self, tensor: &Tensor, is_awaited: bool, done: CopyDone) {
         if tensor.buffer().is_none() {
             return done.call(Ok(tensor.clone()));
@@ -136,14 +136,14 @@ impl SyclContext {
     }
 }
 
-/// The memory of a tensor that is on any device of this backend.
+/// Returns the memory of a tensor that is on any device of this backend.
 pub(super) fn parts(tensor: &Tensor) -> Option<(&Buffer, &SyclMemory)> {
     let buffer = tensor.buffer()?;
     Some((buffer, memory_of(buffer)?))
 }
 
-/// Calls back from within a command of a SYCL device, after all earlier commands. For tests only,
-/// which have no other way to block a device; not part of the API.
+/// Calls back from within a command of a SYCL device, after all earlier commands. Not part of the
+/// API: only for tests, which cannot block a device in any other way.
 ///
 /// # Errors
 /// If the device is lost, or the context has another type.

@@ -58,7 +58,7 @@ pub struct SyclDevice {
     opencl: Arc<Context>,
     stream: Arc<Stream>,
     memory: Arc<SyclAllocator>,
-    /// For arguments of kernels that are in host memory.
+    /// Allocates kernel arguments that are in host memory.
     host: Arc<HostAllocator>,
     context: Arc<dyn DeviceContext>,
     programs: Programs,
@@ -77,7 +77,7 @@ impl SyclDevice {
     ) -> Result<Self, DeviceError> {
         let facts = Arc::new(facts);
         let mut attributes = DeviceAttributes::new(name, DEVICE_TYPE, facts.memory_bytes);
-        // TensorFlow's start, then what distinguishes the devices.
+        // Starts like TensorFlow's description; then follows what distinguishes the devices.
         attributes.physical_description = format!(
             "device: {index}, name SYCL, {}, {}",
             facts.description(),
@@ -114,7 +114,7 @@ impl SyclDevice {
         })
     }
 
-    /// The buffer of a tensor of this device.
+    /// Returns the buffer of a tensor of this device.
     fn raw(&self, tensor: &Tensor) -> Result<Arc<RawBuffer>, KernelError> {
         match parts(tensor) {
             Some((buffer, memory)) if buffer.memory_id() == self.memory.memory_id() => {
@@ -145,6 +145,10 @@ impl Device for SyclDevice {
         self.memory.capacity_bytes()
     }
 
+    fn max_allocation_bytes(&self) -> u64 {
+        self.facts.max_allocation_bytes
+    }
+
     /// Documented defaults. CPU: 50 GFLOP/s per core under OpenCL, memory 10 GB/s, a launch 5 us, a
     /// copy 10 us and 20 GB/s. Card: 10 TFLOP/s, memory 500 GB/s, copies 20 GB/s.
     fn profile(&self) -> DeviceProfile {
@@ -167,7 +171,7 @@ impl Device for SyclDevice {
         }
     }
 
-    /// The host's processor, which several runtimes may share; for a card, its bus address.
+    /// The host's processor, which several runtimes may share, or the bus address of a card.
     fn chip(&self) -> Option<&str> {
         match self.facts.class {
             DeviceClass::Cpu => Some(HOST_PROCESSOR),

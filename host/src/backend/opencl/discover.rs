@@ -33,16 +33,18 @@ pub(super) struct DeviceFacts {
     pub(super) vendor: String,
     /// The OpenCL version, as the device reports it: `OpenCL 3.0 ..`.
     pub(super) version: String,
-    /// Of the driver.
+    /// Version of the driver.
     pub(super) driver: String,
     pub(super) class: DeviceClass,
     pub(super) memory_bytes: u64,
+    /// The largest buffer.
+    pub(super) max_allocation_bytes: u64,
     /// Whether the device and the host share memory.
     pub(super) is_unified: bool,
     /// The alignment of host memory that can be shared rather than copied.
     pub(super) alignment_bytes: usize,
     pub(super) takes_spirv: bool,
-    /// Whether commands of one device cannot wait for events of another.
+    /// Whether commands of one device cannot wait for events of another device.
     pub(super) queues_are_alone: bool,
     /// `0000:3b:00.0`, if the driver reports it.
     pub(super) pci_address: Option<String>,
@@ -83,6 +85,10 @@ impl DeviceFacts {
             ("vendor".to_owned(), self.vendor.clone()),
             ("version".to_owned(), self.version.clone()),
             ("driver_version".to_owned(), self.driver.clone()),
+            (
+                "max_allocation_bytes".to_owned(),
+                self.max_allocation_bytes.to_string(),
+            ),
         ]);
         if let Some(address) = &self.pci_address {
             details.insert("pci_bus_id".to_owned(), address.clone());
@@ -94,9 +100,9 @@ impl DeviceFacts {
 /// Lists all devices that drivers report: GPUs first, then by the names of platforms, then in each
 /// driver's order. The order does not depend on the order in which drivers are found.
 pub(super) fn devices() -> Result<Vec<DeviceFacts>, DeviceError> {
-    // Drivers start when they are first called, and some cannot handle two threads then (PoCL 3.1
-    // returns devices without names). The library and its drivers belong to the process, and so
-    // does the lock.
+    // Drivers start when they are first called, and some cannot handle two threads at that time
+    // (PoCL 3.1 returns devices without names). The library and its drivers belong to the process,
+    // and so does the lock.
     static STARTING: Mutex<()> = Mutex::new(());
     let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     let platforms = match get_platforms() {
@@ -134,7 +140,7 @@ pub(super) fn devices() -> Result<Vec<DeviceFacts>, DeviceError> {
     Ok(found)
 }
 
-/// The error for an absent device.
+/// Returns the error for an absent device.
 fn absent(code: i32) -> DeviceError {
     let (what, remedy) = match code {
         DLOPEN_RUNTIME_LOAD_FAILED => (
@@ -161,7 +167,7 @@ fn absent(code: i32) -> DeviceError {
     }
 }
 
-/// The facts of a device; `None` if it is not ready.
+/// Reads the facts of a device; `None` if it is not ready.
 fn facts(platform_idx: usize, platform: &Platform, device: Device) -> Option<DeviceFacts> {
     if !device.available().unwrap_or(false) || !device.compiler_available().unwrap_or(false) {
         return None;
@@ -196,6 +202,7 @@ fn facts(platform_idx: usize, platform: &Platform, device: Device) -> Option<Dev
         driver: text(device.driver_version()),
         class,
         memory_bytes: device.global_mem_size().unwrap_or(0),
+        max_allocation_bytes: device.max_mem_alloc_size().unwrap_or(u64::MAX),
         is_unified: class == DeviceClass::Cpu || device.host_unified_memory().unwrap_or(false),
         alignment_bytes: device
             .mem_base_addr_align()
@@ -203,8 +210,8 @@ fn facts(platform_idx: usize, platform: &Platform, device: Device) -> Option<Dev
         takes_spirv: device
             .il_version()
             .is_ok_and(|versions| versions.contains("SPIR-V")),
-        // PoCL 3.1 executes a command of its `basic` device on the thread that ends what it waited
-        // for, holding locks that this wants.
+        // PoCL 3.1 executes a command of its `basic` device on the thread that ends the event it
+        // waits for, while holding locks that the command needs.
         queues_are_alone: text(platform.name()) == "Portable Computing Language",
         pci_address,
         traits: ComputeTraits {
@@ -224,7 +231,7 @@ fn facts(platform_idx: usize, platform: &Platform, device: Device) -> Option<Dev
     })
 }
 
-/// The card's bus address, by the standard's extension, otherwise by NVIDIA's.
+/// Returns the card's bus address, by the standard's extension or otherwise by NVIDIA's.
 fn pci_address(device: &Device, extensions: &str) -> Option<String> {
     let has_extension = |name: &str| extensions.split_whitespace().any(|other| other == name);
     if has_extension("cl_khr_pci_bus_info") {

@@ -1,4 +1,4 @@
-//! The ends of a device's commands, and the reports of those that have failed.
+//! The end events of a device's commands, and the reports of failed commands.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,13 +13,14 @@ use super::order::End;
 use super::order::Work;
 use crate::device::StepNumber;
 
-/// Failures kept for runs that have not asked: these have failed otherwise, and never ask.
+/// Maximum number of failures kept for runs that have not asked for them. Such runs have failed
+/// otherwise, and never ask.
 const FAILURES_MAX: usize = 1024;
 
 /// The runs to which a failure is reported when they wait for the device's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whose {
-    /// This run alone.
+    /// Only this run.
     Run(StepNumber),
     /// No run: users of the missing result receive the failure anyway.
     Nobody,
@@ -40,25 +41,25 @@ pub(super) struct Ends(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The ends of all commands that may not have ended, in order.
+    /// The ends of all commands that may still be running, in order.
     in_flight: VecDeque<Arc<End>>,
     /// Failures that have not been reported.
     failures: VecDeque<(Whose, Failure)>,
 }
 
 impl Ends {
-    /// The driver and its callbacks may hold locks of their own: neither is called under this one.
+    /// The driver and its callbacks may hold their own locks: neither is called under this one.
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics under the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether all commands are known to have ended.
+    /// Returns whether all commands are known to have ended.
     pub(super) fn is_empty(&self) -> bool {
         self.state().in_flight.is_empty()
     }
 
-    /// Adds a command under way; returns how many there are.
+    /// Adds a command in flight, and returns the number of commands in flight.
     pub(super) fn push(&self, end: Arc<End>) -> usize {
         let in_flight = &mut self.state().in_flight;
         in_flight.push_back(end);
@@ -74,14 +75,14 @@ impl Ends {
         in_flight.get(in_flight.len() / 2).cloned()
     }
 
-    /// Removes the first of them.
+    /// Removes the first command in flight.
     pub(super) fn pop(&self) {
-        // Dropping it may release memory, for which others need not wait.
+        // Dropping it may release memory; that happens outside of the lock.
         let end = self.state().in_flight.pop_front();
         drop(end);
     }
 
-    /// Removes those at the front that have ended; returns how many.
+    /// Removes the commands at the front that have ended, and returns their number.
     pub(super) fn forget(&self, has_ended: impl Fn(&End) -> bool) -> usize {
         let ended: Vec<Arc<End>> = {
             let in_flight = &mut self.state().in_flight;
@@ -151,7 +152,7 @@ impl Ends {
             })
     }
 
-    /// The first failure of a run before the command of this number.
+    /// Returns the first failure of a run before the command of this number.
     fn first_of(&self, whose: Whose, number: u64) -> Option<Failure> {
         let Whose::Run(_) = whose else {
             return None;

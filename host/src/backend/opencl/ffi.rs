@@ -1,8 +1,8 @@
 //! All calls into OpenCL, behind types that release what they hold.
 //!
-//! It takes handles of one driver, and returns handles and events; errors are the driver's codes.
-//! Nothing here knows tensors, and nothing above this file is unsafe. The objects of crate
-//! `opencl3` panic if the driver refuses a release, as drivers do that have lost their device; so
+//! This module takes handles of one driver and returns handles and events; errors are the driver's
+//! codes. It does not know about tensors, and the code above it is safe. The objects of crate
+//! `opencl3` panic if the driver refuses a release, as drivers do after losing their device. So
 //! this file uses that crate's functions, which return codes.
 
 use std::any::Any;
@@ -39,7 +39,7 @@ use opencl3::types::cl_program;
 pub(super) struct Code(pub(super) i32);
 
 impl Code {
-    /// Whether a driver that returns this will do no more work.
+    /// Returns whether a driver that returns this code will do no more work.
     pub(super) fn is_loss(self) -> bool {
         use opencl3::error_codes::CL_CONTEXT_TERMINATED_KHR;
         use opencl3::error_codes::CL_DEVICE_NOT_AVAILABLE;
@@ -83,7 +83,7 @@ impl From<opencl3::error_codes::ClError> for Code {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DeviceId(pub(super) cl_device_id);
 
-// SAFETY: an identity, which every function of the driver takes on every thread.
+// SAFETY: an identifier, which every function of the driver accepts on every thread.
 unsafe impl Send for DeviceId {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceId {}
@@ -92,7 +92,7 @@ thread_local! {
     static IS_IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this is a thread of the driver's, which must not be blocked.
+/// Returns whether this is a thread of the driver, which must not be blocked.
 pub(super) fn is_driver_thread() -> bool {
     IS_IN_CALLBACK.get()
 }
@@ -112,7 +112,7 @@ macro_rules! owner {
         #[derive(Debug)]
         pub(super) struct $name($handle);
 
-        // SAFETY: OpenCL functions may be called from any thread, but for `clSetKernelArg`; see
+        // SAFETY: OpenCL functions may be called from any thread, except for `clSetKernelArg`; see
         // `Function`.
         unsafe impl Send for $name {}
         // SAFETY: as above.
@@ -120,8 +120,8 @@ macro_rules! owner {
 
         impl Drop for $name {
             fn drop(&mut self) {
-                // SAFETY: the handle is this value's alone. A driver that refuses has lost it
-                // already.
+                // SAFETY: only this value has the handle. If the driver refuses to release it, it
+                // is already lost.
                 let _ = unsafe { $release(self.0) };
             }
         }
@@ -136,7 +136,7 @@ owner!(
 );
 
 owner!(
-    /// A queue of one device, whose commands wait for events alone.
+    /// A queue of one device, whose commands wait only for events.
     Queue,
     cl_command_queue,
     command_queue::release_command_queue
@@ -150,7 +150,7 @@ owner!(
 );
 
 owner!(
-    /// What the driver knows of an [`Event`].
+    /// The driver's object of an [`Event`].
     EventHandle,
     cl_event,
     event::release_event
@@ -164,8 +164,8 @@ owner!(
 );
 
 owner!(
-    /// A function of a program with its arguments: only one thread may set arguments and enqueue it
-    /// at a time.
+    /// A function of a program with its arguments. Only one thread at a time may set arguments and
+    /// enqueue it.
     Function,
     cl_kernel,
     kernel::release_kernel
@@ -193,15 +193,15 @@ impl Mem {
         Ok(Self(created?))
     }
 
-    /// A buffer over bytes of the host, which devices read and nothing writes. `owner` owns the
-    /// bytes that `bytes` returns, and is dropped when the driver no longer uses them.
+    /// Creates a buffer over bytes of the host, which devices read and nothing writes. `owner` owns
+    /// the bytes that `bytes` returns, and is dropped when the driver no longer uses them.
     pub(super) fn over<T: Any + Send + Sync>(
         context: &Context,
         owner: T,
         bytes: impl FnOnce(&T) -> &[u8],
     ) -> Result<Self, Code> {
         extern "C" fn release<T>(_: cl_mem, owner: *mut c_void) {
-            // SAFETY: `over` has made it of such a box, and the driver calls this once.
+            // SAFETY: `over` has created it from such a box, and the driver calls this once.
             let owner = unsafe { Box::from_raw(owner.cast::<T>()) };
             called_by_driver(|| drop(owner));
         }
@@ -209,18 +209,17 @@ impl Mem {
         let bytes = bytes(&owner);
         let flags = memory::CL_MEM_READ_ONLY | memory::CL_MEM_USE_HOST_PTR;
         let (start, len) = (bytes.as_ptr().cast_mut().cast(), bytes.len());
-        // SAFETY: the bytes stay where they are until the driver calls `release`: their owner is
-        // boxed, and shares them with readers only. The flags promise that devices do not
-        // write.
+        // SAFETY: the bytes stay in place until the driver calls `release`: their owner is boxed,
+        // and shares them with readers only. The flags promise that devices do not write.
         let mem = Self(unsafe { memory::create_buffer(context.0, flags, len, start) }?);
         let owner = Box::into_raw(owner);
-        // SAFETY: `release` takes what is given here.
+        // SAFETY: `release` takes the pointer that is passed here.
         let registered = unsafe {
             memory::set_mem_object_destructor_callback(mem.0, release::<T>, owner.cast())
         };
         if let Err(code) = registered {
             drop(mem);
-            // SAFETY: nobody else has it: the driver has not taken it, and no command uses the
+            // SAFETY: nobody else has it: the driver has rejected it, and no command uses the
             // buffer.
             drop(unsafe { Box::from_raw(owner) });
             return Err(code.into());
@@ -232,14 +231,14 @@ impl Mem {
 /// The state of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Not ended.
+    /// The command has not ended.
     Pending,
     Done,
-    /// It, or one that it waited for, has failed.
+    /// The command, or one that it waited for, has failed.
     Failed(Code),
 }
 
-/// The end of a command.
+/// The end event of a command.
 #[derive(Debug)]
 pub(super) struct Event {
     handle: EventHandle,
@@ -264,21 +263,23 @@ impl Event {
     /// Waits until the command has ended.
     pub(super) fn wait(&self) -> Result<(), Code> {
         let waited = event::wait_for_events(&[self.handle.0]);
-        // The status has the cause; this call may only report that a command waited for has failed.
+        // The status has the cause; this call may only report the failure of a command that was
+        // waited for.
         match self.progress() {
             Progress::Failed(code) => Err(code),
             _ => Ok(waited?),
         }
     }
 
-    /// Calls `then` once, when the command has ended, on a thread of the driver's, which it must
-    /// not hold up; or whenever [`Self::has_failed`] is called before.
+    /// Calls `then` once when the command has ended, on a thread of the driver, which `then` must
+    /// not block; or earlier, when [`Self::has_failed`] is called.
     fn when_ended(&mut self, then: impl FnOnce(Result<(), Code>) + Send + 'static) {
         extern "C" fn ended(event: cl_event, status: i32, listener: *mut c_void) {
-            // SAFETY: `when_ended` has made it of such an `Arc`, and the driver calls this once.
+            // SAFETY: `when_ended` has created it from such an `Arc`, and the driver calls this
+            // once.
             let listener = unsafe { Arc::from_raw(listener.cast_const().cast::<Listener>()) };
-            // PoCL 3.1 calls it a success where the command had failed before the driver knew of
-            // this.
+            // PoCL 3.1 reports success if the command had failed before the callback was
+            // registered.
             let code = Some(status).filter(|&status| status < 0);
             let code = code.or_else(|| execution_status(event).ok());
             let result = match code {
@@ -301,14 +302,14 @@ impl Event {
         if registered.is_err() {
             // Whatever `then` owns may be in use until then.
             let waited = self.wait();
-            // SAFETY: the driver has not taken it.
+            // SAFETY: the driver has rejected it.
             let listener = unsafe { Arc::from_raw(given) };
             listener.notify(waited);
         }
     }
 
-    /// Notifies the listener of a failure, if it has not been notified: PoCL 3.1 calls no callback
-    /// then.
+    /// Notifies the listener of a failure unless it was already notified: PoCL 3.1 does not call
+    /// the callback of a failed command.
     pub(super) fn has_failed(&self, code: Code) {
         if let Some(listener) = &self.listener {
             listener.notify(Err(code));
@@ -333,7 +334,7 @@ fn progress(event: cl_event) -> Progress {
 /// The callback for the end of a command.
 type Then = Box<dyn FnOnce(Result<(), Code>) + Send>;
 
-/// Called once, by the first thread that finds that the command has ended.
+/// Called once, by the first thread that finds the command ended.
 struct Listener {
     then: Mutex<Option<Then>>,
 }
@@ -401,8 +402,8 @@ unsafe impl Sync for Mapped {}
 
 impl Mapped {
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: the driver has mapped so many bytes for reading, and unmaps them when this value
-        // is given back.
+        // SAFETY: the driver has mapped this many bytes for reading, and unmaps them after this
+        // value is given back.
         unsafe { slice::from_raw_parts(self.start, self.len_bytes) }
     }
 }
@@ -447,8 +448,8 @@ impl Queue {
         let (n, start) = waits.parts();
         let owner = Box::new(owner);
         let from = bytes(&owner);
-        // SAFETY: the bytes stay where they are until the event: their owner is boxed, and dropped
-        // then. The driver checks the buffer's length.
+        // SAFETY: the bytes stay in place until the event: their owner is boxed, and dropped after
+        // it. The driver checks the buffer's length.
         let event = unsafe {
             command_queue::enqueue_write_buffer(
                 self.0,
@@ -480,7 +481,7 @@ impl Queue {
         let (n, start) = waits.parts();
         let mut owner = Box::new(owner);
         let to = bytes(&mut owner);
-        // SAFETY: as `write`; nobody looks at the bytes before.
+        // SAFETY: as in `write`; the bytes are not accessed before the event.
         let event = unsafe {
             command_queue::enqueue_read_buffer(
                 self.0,
@@ -554,7 +555,7 @@ impl Queue {
     )]
     pub(super) fn unmap(&self, of: &Mem, mapped: Mapped) -> Result<Event, Code> {
         let at = mapped.start.cast_mut().cast();
-        // SAFETY: `map` has given it for this buffer, and it is given back once.
+        // SAFETY: `map` has returned it for this buffer, and it is given back once.
         let event =
             unsafe { command_queue::enqueue_unmap_mem_object(self.0, of.0, at, 0, ptr::null()) };
         Ok(Event::from(event?))
@@ -563,7 +564,7 @@ impl Queue {
     /// Zeroes the start of a buffer.
     pub(super) fn zero(&self, of: &Mem, len_bytes: usize, waits: &Waits) -> Result<Event, Code> {
         let (n, start) = waits.parts();
-        // The pattern's length divides that of the area.
+        // The length of the pattern divides that of the area.
         let pattern = [0u8; 16];
         let pattern_bytes = if len_bytes.is_multiple_of(16) { 16 } else { 1 };
         // SAFETY: the driver copies the pattern at once and checks the buffer's length.
@@ -591,14 +592,14 @@ impl Queue {
         waits: &Waits,
     ) -> Result<Event, Code> {
         let (n, start) = waits.parts();
-        // SAFETY: the driver checks the lengths and that both are of its context.
+        // SAFETY: the driver checks the lengths and that both buffers belong to its context.
         let event = unsafe {
             command_queue::enqueue_copy_buffer(self.0, from.0, to.0, 0, 0, len_bytes, n, start)
         };
         Ok(Event::from(event?))
     }
 
-    /// Runs a function with the arguments that were set last.
+    /// Runs a function with the arguments that were last set.
     pub(super) fn launch(
         &self,
         function: &Function,
@@ -614,8 +615,8 @@ impl Queue {
         } else {
             1
         };
-        // SAFETY: the sizes are there during the call; the driver has its own references to what
-        // the arguments name.
+        // SAFETY: the sizes live during the call; the driver holds its own references to the
+        // arguments' objects.
         let event = unsafe {
             command_queue::enqueue_nd_range_kernel(
                 self.0,
@@ -637,7 +638,7 @@ impl Queue {
 pub(super) enum Value<'a> {
     Mem(&'a Mem),
     Bytes(&'a [u8]),
-    /// Memory of a group.
+    /// Local memory of a group.
     Local(usize),
 }
 
@@ -646,14 +647,14 @@ impl Function {
         Ok(Self(kernel::create_kernel(program.0, name)?))
     }
 
-    /// Sets an argument of the next launch. No other thread may use the function meanwhile.
+    /// Sets an argument of the next launch. No other thread may use the function until then.
     pub(super) fn set(&self, index: u32, value: Value<'_>) -> Result<(), Code> {
         let (len, start) = match value {
             Value::Mem(mem) => (size_of::<cl_mem>(), (&raw const mem.0).cast()),
             Value::Bytes(bytes) => (bytes.len(), bytes.as_ptr().cast()),
             Value::Local(len) => (len, ptr::null()),
         };
-        // SAFETY: the value is there during the call, in which the driver copies it, and checks its
+        // SAFETY: the value lives during the call, in which the driver copies it and checks its
         // length.
         Ok(unsafe { kernel::set_kernel_arg(self.0, index, len, start) }?)
     }
@@ -665,14 +666,14 @@ impl Program {
         Ok(Self(program::create_program_with_source(context.0, &text)?))
     }
 
-    /// Loads the result of [`Self::binary`]. If it is of another driver, this call or the build
+    /// Loads the result of [`Self::binary`]. If it is from another driver, this call or the build
     /// fails.
     pub(super) fn of_binary(
         context: &Context,
         device: DeviceId,
         binary: &[u8],
     ) -> Result<Self, Code> {
-        // SAFETY: the device is of the context.
+        // SAFETY: the device belongs to the context.
         let created =
             unsafe { program::create_program_with_binary(context.0, &[device.0], &[binary]) };
         Ok(Self(created?))
@@ -688,13 +689,13 @@ impl Program {
         Ok(built?)
     }
 
-    /// The compiler's log.
+    /// Returns the compiler's log.
     pub(super) fn log(&self, device: DeviceId) -> String {
         let log = program::get_program_build_info(self.0, device.0, program::CL_PROGRAM_BUILD_LOG);
         log.map_or_else(|_| String::new(), String::from)
     }
 
-    /// The compiled form, for this device and driver.
+    /// Returns the compiled form, for this device and driver.
     pub(super) fn binary(&self) -> Result<Vec<u8>, Code> {
         let binaries = program::get_program_info(self.0, program::CL_PROGRAM_BINARIES)?;
         let binaries = Vec::<Vec<u8>>::from(binaries);
@@ -702,7 +703,7 @@ impl Program {
     }
 }
 
-/// A C string for the driver, which cannot contain a zero.
+/// Creates a C string for the driver; `text` must not contain a zero.
 pub(super) fn text(text: &str) -> Result<CString, Code> {
     CString::new(text).map_err(|_| Code(opencl3::error_codes::CL_INVALID_VALUE))
 }

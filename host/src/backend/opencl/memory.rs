@@ -76,13 +76,13 @@ impl SyclAllocator {
         self.is_unified
     }
 
-    /// Whether the device can use these bytes of the host in place.
+    /// Returns whether the device can use these bytes of the host in place.
     pub(super) fn can_share(&self, bytes: &[u8]) -> bool {
         self.is_unified && bytes.as_ptr().addr().is_multiple_of(self.alignment_bytes)
     }
 
-    /// Whether buffers of the other are in the same OpenCL context, so that one device can copy
-    /// from the other.
+    /// Returns whether buffers of the other device are in the same OpenCL context, so that one
+    /// device can copy from the other.
     pub(super) fn shares_context_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.context, &other.context)
     }
@@ -102,7 +102,7 @@ impl SyclAllocator {
     /// Wraps the bytes of a tensor on the host, for a device that shares host memory.
     pub(super) fn over_host(&self, tensor: &Tensor) -> Result<Buffer, KernelError> {
         let len_bytes = tensor.len_bytes();
-        tensor.as_bytes()?; // Or there is nothing to read.
+        tensor.as_bytes()?; // Fails for tensors without bytes.
         self.pool
             .reserve(len_bytes)
             .map_err(|in_use| TensorError::from(self.full(len_bytes, in_use)))?;
@@ -197,7 +197,7 @@ impl Allocator for SyclAllocator {
     }
 }
 
-/// Rounds up the length of a buffer: there are eight steps between two powers of two, so that a
+/// Rounds up the length of a buffer. There are eight steps between two powers of two, so that a
 /// buffer fits many tensors and wastes at most an eighth.
 fn class_bytes(len_bytes: usize) -> usize {
     let step = (len_bytes.checked_next_power_of_two().unwrap_or(UNIT_BYTES) / 16).max(UNIT_BYTES);
@@ -216,7 +216,7 @@ pub(super) struct Pool {
 
 #[derive(Debug, Default)]
 struct PoolState {
-    /// By length.
+    /// Free buffers by length.
     free: BTreeMap<usize, Vec<Arc<RawBuffer>>>,
     free_bytes: u64,
     /// Requested bytes of tensors.
@@ -231,7 +231,7 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts `len_bytes`; fails with the bytes in use if they do not fit.
+    /// Counts `len_bytes`; if they do not fit, fails with the bytes in use.
     fn reserve(&self, len_bytes: usize) -> Result<(), u64> {
         let mut state = self.state();
         let before = state.in_use_bytes;
@@ -245,8 +245,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Counts `len_bytes` and takes a free buffer of the class, if there is one. Free buffers of
-    /// other classes are released as far as they would not fit beside a new one.
+    /// Counts `len_bytes`, and takes a free buffer of the class if there is one. If a new buffer is
+    /// needed, free buffers of other classes are released until it fits.
     fn take(&self, len_bytes: usize, class: usize) -> Result<Option<Arc<RawBuffer>>, u64> {
         self.reserve(len_bytes)?;
         let mut state = self.state();
@@ -392,7 +392,7 @@ impl Memory for MappedMemory {
         self.mapped.as_ref().map(Mapped::bytes)
     }
 
-    /// Others may be reading, too: the device's tensor does not change.
+    /// None: others may be reading, and the device's tensor must not change.
     fn as_host_bytes_mut(&mut self) -> Option<&mut [u8]> {
         None
     }

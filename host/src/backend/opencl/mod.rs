@@ -2,7 +2,7 @@
 //!
 //! The factory turns device options into [`SyclDevice`]s and registers the kernels of
 //! `backend/source`. The OpenCL library is loaded when devices are first listed; a machine without
-//! it has no such device.
+//! it has no SYCL devices.
 //!
 //! | file | what |
 //! |---|---|
@@ -67,14 +67,14 @@ pub const DEVICE_TYPE: &str = "SYCL";
 pub const PRIORITY: i32 = 200;
 
 /// The factory of SYCL devices (TensorFlow `SYCLDeviceFactory`). It creates one for each OpenCL
-/// device, or exactly `device_count["SYCL"]`, which must exist. GPUs come first, CPUs last. Devices
-/// of one platform share an OpenCL context, so that tensors are copied between them without the
-/// host.
+/// device, or exactly `device_count["SYCL"]`, if there are that many. GPUs come first, CPUs last.
+/// Devices of one platform share an OpenCL context, so that tensors are copied between them without
+/// passing through the host.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SyclDeviceFactory;
 
 impl SyclDeviceFactory {
-    /// The devices that options request.
+    /// Returns the OpenCL devices that the options request.
     fn wanted(options: &DeviceOptions) -> Result<Vec<DeviceFacts>, DeviceError> {
         let count = options.device_count.get(DEVICE_TYPE).copied();
         let found = match (count, discover::devices()) {
@@ -98,7 +98,7 @@ impl SyclDeviceFactory {
     }
 }
 
-/// A card's place in the machine, if the system knows it.
+/// Returns a card's place in the machine, if the system knows it.
 fn locality(facts: &DeviceFacts, root: &Path) -> DeviceLocality {
     let node = facts
         .pci_address
@@ -135,7 +135,7 @@ impl DeviceFactory for SyclDeviceFactory {
         options: &DeviceOptions,
         prefix: &str,
     ) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
-        // No need to wait for drivers if none are requested.
+        // If no devices are requested, do not wait for drivers.
         if options.device_count.get(DEVICE_TYPE) == Some(&0) {
             return Ok(Vec::new());
         }

@@ -1,6 +1,6 @@
 //! The order in which a device's commands end, as far as it is known. The driver need not wait for
-//! what has ended, nor for what is waited for indirectly; each wait costs it about as much as a
-//! small kernel.
+//! commands that have ended, nor for those that another wait implies; each wait costs it about as
+//! much as a small kernel.
 
 use std::mem;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) struct End {
     device: Arc<Shared>,
     mark: Mark,
     of: Of,
-    /// Set if it has failed, once that is known.
+    /// Set if the command is known to have failed.
     failure: OnceLock<Failure>,
     /// Whether its device reports the failure.
     is_reported: AtomicBool,
@@ -38,9 +38,9 @@ pub(super) struct End {
 #[derive(Debug)]
 pub(super) enum Of {
     Launch(Work),
-    /// Moves or fills memory of the device's.
+    /// Moves or fills memory of the device.
     Memory,
-    /// Copies to the host: the receiver gets its failure.
+    /// Copies to the host: the receiver gets the failure.
     Answer,
 }
 
@@ -59,13 +59,13 @@ impl End {
         }
     }
 
-    /// Its failure, if it is known.
+    /// Returns the failure, if it is known.
     pub(super) fn failure(&self) -> Option<&Failure> {
         self.failure.get()
     }
 
-    /// Records that it has failed with this code; returns the failure, which is `of_run` if
-    /// something else of its run is the cause.
+    /// Records that the command has failed with this code. Returns the failure, which is `of_run`
+    /// if another failure of the run is the cause.
     pub(super) fn fail(&self, code: Code, of_run: Option<&Failure>) -> &Failure {
         let failure = self.failure.get_or_init(|| {
             of_run.cloned().unwrap_or_else(|| {
@@ -81,13 +81,13 @@ impl End {
         failure
     }
 
-    /// Whether its device is to report its failure: not if a caller waits for this very command,
-    /// nor twice.
+    /// Returns whether its device should report its failure: not if a caller waits for this very
+    /// command, and not twice.
     pub(super) fn begin_report(&self) -> bool {
         !matches!(self.of, Of::Answer) && !self.is_reported.swap(true, Ordering::Relaxed)
     }
 
-    /// Counts the commands of its device.
+    /// Returns the command's number, counted per device.
     pub(super) fn number(&self) -> u64 {
         self.mark.number
     }
@@ -96,44 +96,44 @@ impl End {
 /// The position of an end among those of its device.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
-    /// Counts commands, from 1.
+    /// The number of the command, from 1.
     number: u64,
-    /// If this has succeeded, all commands up to this number have ended.
+    /// If the command has succeeded, all commands up to this number have ended.
     covers: u64,
 }
 
-/// Given the ends that a command comes after, where all commands up to `n_ended` have ended,
-/// returns two numbers: the command waits for ends above the first; if it succeeds, all commands up
-/// to the second have ended.
+/// Computes two numbers from the ends that a command must come after, if all commands up to
+/// `n_ended` have ended. The command waits only for ends above the first number. If it succeeds,
+/// all commands up to the second have ended.
 fn implied(n_ended: u64, after: &(impl Iterator<Item = Mark> + Clone)) -> (u64, u64) {
     let implied = after.clone().map(|mark| mark.covers).max().unwrap_or(0);
     let implied = implied.max(n_ended);
     let mut covers = implied;
-    // Few ends are waited for.
+    // Quadratic, but few ends are waited for.
     while after.clone().any(|mark| mark.number == covers + 1) {
         covers += 1;
     }
     (implied, covers)
 }
 
-/// The order of one device's commands, and what the current command waits for.
+/// The order of one device's commands, and the ends that the current command waits for.
 #[derive(Debug)]
 pub(super) struct Order {
     device: Arc<Shared>,
-    /// Whether commands cannot wait for events of other devices, so that the host must.
+    /// Whether commands cannot wait for events of other devices, so that the host must wait.
     is_alone: bool,
     n_commands: u64,
     /// All commands up to this number have ended.
     n_ended: u64,
-    /// What the current command must come after.
+    /// The ends that the current command must come after.
     after: Vec<Arc<End>>,
-    /// What its end implies for others.
+    /// All commands up to this number have ended if the current one succeeds.
     covers: u64,
     waits: Waits,
 }
 
 impl Order {
-    /// The order of the commands of one more device.
+    /// Creates the order of another device's commands.
     pub(super) fn new(device: Arc<Shared>, is_alone: bool) -> Self {
         Self {
             device,
@@ -163,7 +163,7 @@ impl Order {
 
     /// Polls the ends that the current command comes after, and removes those that have ended.
     /// Returns the failed ones: there may be nothing to read, and PoCL 3.1 never starts a command
-    /// that waits for one.
+    /// that waits for a failed one.
     pub(super) fn look(&mut self, queue: &Queue) -> SmallVec<[(Arc<End>, Code); 2]> {
         let mut failed = SmallVec::new();
         let mut after = mem::take(&mut self.after);
@@ -200,7 +200,7 @@ impl Order {
     fn progress(&self, end: &End, queue: &Queue) -> Progress {
         let progress = end.event.progress();
         if progress == Progress::Pending && self.is_alone && !self.is_own(end) {
-            // It may wait for commands that have not been flushed here.
+            // It may wait for commands that this queue has not flushed.
             let _ = queue.flush();
             return match end.event.wait() {
                 Ok(()) => Progress::Done,
@@ -210,7 +210,7 @@ impl Order {
         progress
     }
 
-    /// Whether it is the end of a command of this device.
+    /// Returns whether this is the end of a command of this device.
     pub(super) fn is_own(&self, end: &End) -> bool {
         Arc::ptr_eq(&end.device, &self.device)
     }
@@ -223,7 +223,8 @@ impl Order {
         own.map(|end| end.mark)
     }
 
-    /// The events that the driver waits for before the current command; call [`Self::look`] first.
+    /// Returns the events that the driver must wait for before the current command; call
+    /// [`Self::look`] first.
     pub(super) fn waits(&mut self) -> &Waits {
         self.waits.clear();
         let (implied, covers) = implied(self.n_ended, &self.own_marks(&self.after));
@@ -236,7 +237,7 @@ impl Order {
         &self.waits
     }
 
-    /// The number of the current command, if the driver accepts it.
+    /// Returns the number that the current command gets if the driver accepts it.
     pub(super) fn number(&self) -> u64 {
         self.n_commands + 1
     }
@@ -257,18 +258,18 @@ impl Order {
         })
     }
 
-    /// Whether a command is known to have ended, without polling the driver.
+    /// Returns whether a command is known to have ended, without polling the driver.
     pub(super) fn is_known_to_have_ended(&self, end: &End) -> bool {
         self.is_own(end) && end.mark.number <= self.n_ended
     }
 
-    /// The same, polling the driver for commands of other devices.
+    /// The same, but polls the driver for commands of other devices.
     pub(super) fn has_ended(&self, end: &End) -> bool {
         self.is_known_to_have_ended(end)
             || (!self.is_own(end) && end.event.progress() != Progress::Pending)
     }
 
-    /// Records that a command of this device has ended; `is_well`: without an error.
+    /// Records that a command of this device has ended. `is_well` means without an error.
     pub(super) fn note_end(&mut self, end: &End, is_well: bool) {
         if is_well {
             self.n_ended = self.n_ended.max(end.mark.covers);
@@ -293,26 +294,26 @@ mod tests {
     }
 
     #[test]
-    fn each_of_a_chain_waits_for_the_one_before_alone() {
+    fn in_a_chain_each_command_waits_for_its_predecessor_only() {
         // The third comes after both others.
         let (above, covers) = implied(0, &[mark(1, 0), mark(2, 1)].into_iter());
         assert_eq!((above, covers), (1, 2));
     }
 
     #[test]
-    fn where_branches_meet_both_are_waited_for() {
+    fn a_join_waits_for_both_branches() {
         let (above, covers) = implied(0, &[mark(2, 1), mark(3, 1)].into_iter());
         assert_eq!((above, covers), (1, 3));
     }
 
     #[test]
-    fn what_has_ended_is_not_waited_for() {
+    fn ended_commands_are_not_waited_for() {
         let (above, covers) = implied(7, &[mark(3, 2), mark(7, 0)].into_iter());
         assert_eq!((above, covers), (7, 7));
     }
 
     proptest! {
-        /// Against all ancestors of each command, as sets.
+        /// Compares with sets of all ancestors of each command.
         #[test]
         fn every_command_comes_after_all_that_it_must(
             commands in vec((vec(1u64..30, 0..4), 0u64..6), 1..60),
@@ -337,7 +338,7 @@ mod tests {
                 prop_assert!((1..=covers).all(|n| known.contains(&n)), "{number} covers {covers}");
                 marks.push(mark(number, covers));
                 ancestors.push(known);
-                // The driver is quicker at times.
+                // Sometimes the driver is ahead.
                 n_ended = n_ended.max(number.saturating_sub(5 * n_later + 1));
             }
         }

@@ -38,7 +38,7 @@ pub(super) struct Programs {
     facts: Arc<DeviceFacts>,
     context: Arc<Context>,
     cache: Option<Arc<CacheFolder>>,
-    /// Held while compiling: two threads that want one program must not compile it twice.
+    /// Locked while compiling, so that two threads that need the same program compile it once.
     built: Mutex<Built>,
 }
 
@@ -52,18 +52,18 @@ struct Built {
 #[derive(Debug)]
 pub(super) struct SyclFunction {
     name: String,
-    /// Names the program, too, for messages.
+    /// Names the function and its program in messages.
     label: String,
     context: Arc<Context>,
     handle: Mutex<Handle>,
 }
 
-/// A function with its arguments. Unchanged arguments are not set again: setting one costs the
-/// driver a tenth of a launch.
+/// A function with its arguments. Unchanged arguments are not set again: setting one takes a tenth
+/// of the time of a launch.
 #[derive(Debug)]
 pub(super) struct Handle {
     function: ffi::Function,
-    /// The values set last, by index; empty for anything but a plain value.
+    /// The values last set, by index; empty for anything but a plain value.
     values: Vec<SmallVec<[u8; 8]>>,
 }
 
@@ -254,7 +254,7 @@ impl Programs {
         .into()
     }
 
-    /// The text before the source: its macros and the prelude.
+    /// Returns the lines before the source: its macros and the prelude.
     fn head(source: &ProgramSource) -> String {
         let mut head = String::new();
         for (name, value) in &source.defines {

@@ -1,7 +1,7 @@
-//! Work given directly to a driver: the reference that benchmarks compare a device with.
+//! Work submitted directly to a driver: the reference with which benchmarks compare a device.
 //!
-//! It has its own context and queue, plain kernels as written for one processor, and commands that
-//! are ordered by their events. It uses none of the device's streams, pools and programs.
+//! It has its own context and queue, kernels without tuning for several processors, and commands
+//! that are ordered by their events. It uses none of the device's streams, pools and programs.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use super::ffi::Value;
 use super::ffi::Waits;
 use crate::device::DeviceError;
 
-/// A matmul whose items compute tiles of 8 x 16 in registers, without local memory; a copy; a
+/// A matmul whose work items compute tiles of 8 x 16 in registers, without local memory; a copy; a
 /// nearly empty kernel.
 const SOURCE: &str = r"
 kernel void matmul(global const float *a, global const float16 *b, global float16 *c, uint k, uint n16)
@@ -63,17 +63,17 @@ kernel void tiny(global const float *x, global float *y)
 }
 ";
 
-/// Rows and columns that an item of the matmul computes.
+/// Rows and columns that a work item of the matmul computes.
 const TILE: [usize; 2] = [8, 16];
 
-/// Items of a group of the copy, if the device supports that many.
+/// Work items per group of the copy, if the device supports that many.
 const COPY_GROUP: usize = 1024;
 
 /// A driver's device, opened separately.
 #[derive(Debug)]
 pub(crate) struct Reference {
     description: String,
-    /// Items of a group of the copy.
+    /// Work items per group of the copy.
     copy_group: usize,
     context: Context,
     queue: Queue,
@@ -111,8 +111,8 @@ impl Reference {
         })
     }
 
-    /// `n` matmuls of square matrices, each with the result of the one before; `side` is a multiple
-    /// of 16.
+    /// Returns `n` matmuls of square matrices, each of which reads the previous result. `side` must
+    /// be a multiple of 16.
     pub(crate) fn matmuls(&self, side: usize, n: usize) -> Result<Rounds<'_>, DeviceError> {
         let function = self.function("matmul")?;
         let [from, to, factor] = [
@@ -132,17 +132,17 @@ impl Reference {
         }))
     }
 
-    /// `n` copies of `len` floats, a multiple of 1,024, by a kernel.
+    /// Returns `n` copies of `len` floats, a multiple of 1,024, by a kernel.
     pub(crate) fn copies(&self, len: usize, n: usize) -> Result<Rounds<'_>, DeviceError> {
         self.pairs("copy", len, self.copy_group, n)
     }
 
-    /// `n` kernels of one item, each after the one before.
+    /// Returns `n` kernels of one work item, each after the previous one.
     pub(crate) fn launches(&self, n: usize) -> Result<Rounds<'_>, DeviceError> {
         self.pairs("tiny", 1, 1, n)
     }
 
-    /// A copy of so many bytes to the device.
+    /// Returns a copy of `len_bytes` bytes to the device.
     pub(crate) fn write(&self, len_bytes: usize) -> Result<Rounds<'_>, DeviceError> {
         let to = self.memory(len_bytes.div_ceil(4))?;
         Ok(Box::new(move || {
@@ -155,7 +155,7 @@ impl Reference {
         }))
     }
 
-    /// A copy of so many bytes from the device.
+    /// Returns a copy of `len_bytes` bytes from the device.
     pub(crate) fn read(&self, len_bytes: usize) -> Result<Rounds<'_>, DeviceError> {
         let from = self.memory(len_bytes.div_ceil(4))?;
         Ok(Box::new(move || {
@@ -165,7 +165,7 @@ impl Reference {
             let then = move |read: Result<Vec<u8>, Code>| drop(sender.send(read));
             let started = Instant::now();
             let read = self.queue.read(&from, bytes, |bytes| bytes, &waits, then);
-            // A refused copy fails at once.
+            // A rejected copy fails at once.
             let refused = || receiver.try_recv().map_or(Ok(()), |read| read.map(drop));
             let finished = read.map_or_else(refused, |_| self.queue.finish());
             self.time(started, "copying from it", finished)
@@ -189,7 +189,8 @@ impl Reference {
         }))
     }
 
-    /// Commands that each wait for the one before and read its result: the two buffers alternate.
+    /// Builds a chain of commands, each of which reads the previous result. The two buffers
+    /// alternate.
     fn rounds<'a>(
         &'a self,
         n: usize,
@@ -231,7 +232,7 @@ impl Reference {
         function.map_err(|code| failed(&self.description, name, code))
     }
 
-    /// Memory of so many floats, each 1.
+    /// Allocates memory of `len` floats, all 1.
     fn memory(&self, len: usize) -> Result<Mem, DeviceError> {
         let made = || {
             let mem = Mem::new(&self.context, 4 * len, false)?;

@@ -1,12 +1,12 @@
 //! The queue to the thread that gives a device its commands, and the order in which the device may
 //! execute them.
 //!
-//! Any thread sends commands. The device's thread passes them to the driver; so does a thread that
-//! waits for the end of a command anyway, or that would have to wake the device's thread for little
-//! work. A driver may execute inside of the call that enqueues (PoCL's `basic` does); this does not
-//! block the executor's threads. Commands wait for each other through their buffers: a reader waits
-//! for the last writer, a writer waits for all commands before it. This also covers a buffer that
-//! returns to the pool while commands that use it are still to be executed.
+//! Any thread sends commands. The device's thread passes them to the driver. So does a thread that
+//! waits for the end of a command anyway, or that would otherwise wake the device's thread for
+//! little work. A driver may execute a command inside the call that enqueues it (PoCL's `basic`
+//! does); this does not block the executor's threads. Commands wait for each other through their
+//! buffers: a reader waits for the last writer, a writer waits for all earlier commands. This also
+//! covers a buffer that returns to the pool while commands that use it are still pending.
 
 use std::cell::Cell;
 use std::fmt;
@@ -51,8 +51,8 @@ pub(super) enum Argument {
     Long([u8; 8]),
     Bytes(Box<[u8]>),
     Local(usize),
-    /// Two arguments: the fault flag of a function that checks its inputs, and the error if they
-    /// are wrong.
+    /// Two arguments: the fault flag of a function that checks its inputs, and the error for wrong
+    /// inputs.
     Fault(Arc<str>),
 }
 
@@ -62,7 +62,7 @@ pub(super) type Copied = Box<dyn FnOnce(Result<Arrived, DeviceError>) + Send>;
 /// Where the bytes of a tensor have arrived.
 #[derive(Debug)]
 pub(super) enum Arrived {
-    /// In memory of the host's own.
+    /// In the host's own memory.
     Copied(Buffer),
     /// In the device's memory, which the host reads.
     Mapped(Mapped),
@@ -71,10 +71,10 @@ pub(super) enum Arrived {
 /// A tensor of another device, on its way to this one.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// The other device's stream, and the number of the command that writes what is read.
+    /// The other device's stream, and the number of the command that writes the tensor.
     pub(super) after: (Arc<Shared>, u64),
-    /// Keeps the buffer out of the other device's pool until that knows its reader: the order of
-    /// commands holds within one device only.
+    /// Keeps the buffer out of the other device's pool until that device knows its reader:
+    /// commands are ordered within one device only.
     pub(super) owner: Buffer,
 }
 
@@ -88,7 +88,7 @@ pub(super) enum Command {
         group_size: [usize; 3],
         arguments: SmallVec<[Argument; 8]>,
     },
-    /// The bytes of a tensor that the host can read, to the start of a buffer.
+    /// Copies the bytes of a tensor that the host can read to the start of a buffer.
     Write { from: Tensor, to: Arc<RawBuffer> },
     Zero {
         of: Arc<RawBuffer>,
@@ -98,10 +98,10 @@ pub(super) enum Command {
         from: Arc<RawBuffer>,
         to: Arc<RawBuffer>,
         len_bytes: usize,
-        /// Where another device's tensor is read.
+        /// The source, if it is another device's tensor.
         source: Option<Source>,
     },
-    /// The start of a buffer to memory of the host, as much as that holds.
+    /// Fills host memory from the start of a buffer.
     Read {
         from: Arc<RawBuffer>,
         to: Buffer,
@@ -115,10 +115,10 @@ pub(super) enum Command {
     Unmap {
         of: Arc<RawBuffer>,
         mapped: Mapped,
-        /// The tensor whose bytes the host has read: its buffer must not be reused before.
+        /// The tensor whose bytes the host has read: its buffer must not be reused before that.
         owner: Buffer,
     },
-    /// Wait for all commands before; report the failures of a run, or of any.
+    /// Waits for all earlier commands; reports the failures of one run, or of any.
     Finish {
         step: Option<StepNumber>,
         done: Box<dyn FnOnce(Result<(), DeviceError>) + Send>,
@@ -132,15 +132,15 @@ pub(super) struct Stream {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How often the idle thread polls what is under way: some drivers do not report that a command has
-/// failed.
+/// Interval at which the idle thread polls commands in flight: some drivers do not report that a
+/// command has failed.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How long the thread spins for the next command: waking it takes about as long.
 const SPIN: Duration = Duration::from_micros(10);
 
-/// Holds commands until they are given to the driver, by the thread or by another that waits for
-/// them anyway.
+/// Holds commands until the driver receives them, from the thread or from another thread that waits
+/// for them anyway.
 #[derive(Debug)]
 struct Lane {
     shared: Arc<Shared>,
@@ -148,30 +148,30 @@ struct Lane {
     has_mail: Condvar,
     /// Number of commands in the inbox, for spinning.
     n_waiting: AtomicUsize,
-    /// The holder of this lock takes commands out of the inbox, and executes them in order.
+    /// The holder of this lock takes commands out of the inbox and executes them in order.
     worker: Mutex<Worker>,
-    /// The worker's.
+    /// The worker's record of ends.
     ends: Ends,
 }
 
 #[derive(Debug, Default)]
 struct Inbox {
     commands: Vec<Command>,
-    /// Number of commands ever sent.
+    /// Number of commands sent so far.
     n_sent: u64,
-    /// There will be no more.
+    /// No more commands will be sent.
     is_closed: bool,
     /// A panic has ended the execution of commands.
     is_dead: bool,
-    /// The thread wants to be woken.
+    /// The thread must be woken.
     is_asleep: bool,
 }
 
 impl Drop for Stream {
-    /// Waits for the thread, and with it for the device's work: a process that exits unloads the
-    /// driver, which must be idle then. A thread of the driver, or this thread itself, must not
-    /// wait, as it would wait for itself. The same may happen within a command of another device:
-    /// this device may copy from that one, and so wait for that very command.
+    /// Waits for the thread, and hence for the device's work: a process that exits unloads the
+    /// driver, which must be idle by then. A thread of the driver, or this thread itself, must not
+    /// wait, because it would wait for itself. The same may happen within a command of another
+    /// device: this device may copy from that one, and so wait for that very command.
     fn drop(&mut self) {
         self.lane.inbox().is_closed = true;
         self.lane.has_mail.notify_one();
@@ -180,7 +180,7 @@ impl Drop for Stream {
             && !is_driver_thread()
             && !IS_AT_WORK.get()
         {
-            // It panics on our own bugs only, and has said so.
+            // The thread panics only on bugs of our own, and has reported them.
             let _ = thread.join();
         }
     }
@@ -199,7 +199,8 @@ impl Lane {
         let number = inbox.n_sent;
         if inbox.is_dead {
             drop(inbox);
-            // Dropping its contents reports that it is not executed, and may send another command.
+            // Dropping its contents reports that the command is not executed, and may send another
+            // command.
             drop(command);
             return number;
         }
@@ -231,7 +232,7 @@ impl Lane {
             if !inbox.is_asleep || inbox.is_dead || !inbox.commands.is_empty() {
                 return Some(command);
             }
-            // Whatever is sent from here on waits for the worker.
+            // Every command sent from here on waits for the worker.
             inbox.n_sent += 1;
         }
         worker.take(command);
@@ -239,7 +240,7 @@ impl Lane {
         None
     }
 
-    /// The thread's work, until there is none and will be none.
+    /// Runs the thread until the inbox is empty and closed.
     fn work(&self) {
         while self.wait() {
             self.execute_until(u64::MAX);
@@ -251,7 +252,7 @@ impl Lane {
     fn at_work(&self, work: impl FnOnce(&mut Worker)) {
         let _dead = DeadIfPanicking(self);
         let _at_work = AtWork::begin();
-        // A worker that has panicked has lost the command that it had.
+        // A worker that has panicked has only lost the command it was executing.
         let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
         work(&mut worker);
     }
@@ -317,7 +318,7 @@ thread_local! {
     static IS_AT_WORK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While this exists, its thread executes commands of a device, or waits to.
+/// While this exists, its thread executes commands of a device, or waits to do so.
 struct AtWork {
     was: bool,
 }
@@ -355,19 +356,19 @@ impl Drop for DeadIfPanicking<'_> {
     }
 }
 
-/// What both ends know.
+/// State shared by both ends of the queue.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) device: String,
-    /// Commands that have been given to the driver.
+    /// Counts the commands that the driver has received.
     pub(super) given: CommandCounter,
-    /// Set once the device no longer answers, or its thread has ended.
+    /// Set once the device no longer responds, or its thread has ended.
     lost: Mutex<Option<DeviceError>>,
 }
 
 impl Stream {
-    /// `is_alone`: commands cannot wait for events of other queues. Starts the thread, which ends
-    /// when this is dropped and all commands are done.
+    /// Starts the thread, which ends when this is dropped and all commands are done. `is_alone`
+    /// means that commands cannot wait for events of other queues.
     pub(super) fn start(
         device: &str,
         context: Arc<Context>,
@@ -408,12 +409,12 @@ impl Stream {
     /// Sends a command to the device.
     ///
     /// # Errors
-    /// [`DeviceError::Lost`] if it no longer answers.
+    /// [`DeviceError::Lost`] if the device no longer responds.
     pub(super) fn send(&self, command: Command) -> Result<(), DeviceError> {
         self.try_send(command).map_err(|(_, lost)| lost)
     }
 
-    /// The same for a command that takes no longer than waking the thread, which is not woken.
+    /// The same for a command that takes no longer than waking the thread; the thread is not woken.
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -449,7 +450,7 @@ impl Stream {
     }
 
     /// Like [`Self::execute`], but returns the command on failure, for a command that does not wait
-    /// for the device itself. Returns when the device has done all commands, with this thread's
+    /// for the device itself. Returns when the device has finished all commands, with this thread's
     /// help if the driver needs it.
     pub(super) fn try_execute_and_finish(
         &self,
@@ -466,21 +467,21 @@ impl Stream {
         }
     }
 
-    /// Like [`Self::send`], for commands that must also reach a device that does not answer: drops,
-    /// and waits for an end.
+    /// Like [`Self::send`], for commands that must be handled even if the device does not respond:
+    /// drops, and waits for an end.
     pub(super) fn send_anyway(&self, command: Command) {
         self.lane.post(command, true);
     }
 
-    /// The number of commands sent so far, for a command of another device that must come after
-    /// them.
+    /// Returns the number of commands sent so far, for a command of another device that must come
+    /// after them.
     pub(super) fn now(&self) -> (Arc<Shared>, u64) {
         (Arc::clone(&self.lane.shared), self.lane.inbox().n_sent)
     }
 }
 
 impl Shared {
-    /// The thread that executes commands has panicked.
+    /// Records that the thread that executes commands has panicked.
     fn note_death(&self) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.get_or_insert_with(|| DeviceError::Failed {

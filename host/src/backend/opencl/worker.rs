@@ -1,5 +1,5 @@
-//! Gives a driver a device's commands: orders them by the buffers that they use, and reports
-//! failures and wrong inputs.
+//! Submits a device's commands to the driver: orders them by the buffers that they use, and reports
+//! failures and invalid inputs.
 
 use std::iter;
 use std::mem;
@@ -32,16 +32,16 @@ use crate::device::StepNumber;
 use crate::tensor::Buffer;
 use crate::tensor::Tensor;
 
-/// Number of commands after which the driver is flushed, although more are coming.
+/// Number of commands after which the driver is flushed even if more are coming.
 const COMMANDS_PER_FLUSH: u32 = 64;
 
-/// Launches under way are polled whenever their number is a multiple of this.
+/// Launches in flight are polled whenever their number is a multiple of this.
 const LOOK_EVERY: usize = 64;
 
-/// Launches between two checks of the fault flags.
+/// Maximum number of launches between two checks of the fault flags.
 const FAULTS_MAX: usize = 1024;
 
-/// Bytes of the flags: a u32 for each.
+/// Size of the flags in bytes: one u32 each.
 const FAULTS_BYTES: usize = 4 * FAULTS_MAX;
 
 /// The code for a read whose callback was dropped.
@@ -62,13 +62,13 @@ pub(super) struct Worker {
 #[derive(Debug)]
 struct Faults {
     context: Arc<Context>,
-    /// A u32 flag for each launch, 0 until its inputs are wrong; allocated when first needed.
+    /// One u32 flag per launch, 0 unless its inputs are invalid. Allocated at first use.
     flags: Option<Arc<RawBuffer>>,
     used: Vec<(Work, Arc<str>)>,
 }
 
 impl Worker {
-    /// `is_alone`: commands cannot wait for events of other queues.
+    /// `is_alone` means that commands cannot wait for events of other queues.
     pub(super) fn new(
         context: Arc<Context>,
         queue: Queue,
@@ -98,7 +98,7 @@ impl Worker {
         }
     }
 
-    /// Waits for the commands under way. Failures are reported to those who ask.
+    /// Waits for the commands in flight. Failures are reported to the runs that ask for them.
     pub(super) fn finish_all(&mut self) {
         self.n_unflushed = 0;
         let finished = self.queue.finish();
@@ -117,7 +117,7 @@ impl Worker {
         }
     }
 
-    /// The commands that may not have ended, for threads that cannot wait for the worker.
+    /// Returns the commands that may not have ended, for threads that cannot wait for the worker.
     pub(super) fn ends(&self) -> Ends {
         self.ends.clone()
     }
@@ -156,7 +156,7 @@ impl Worker {
                 end.fail(code, None);
             }
         }
-        // The failed command need not be what is read, but may be.
+        // The failed command may have written something else than what is read.
         reads.try_for_each(RawBuffer::is_there)
     }
 
@@ -340,7 +340,7 @@ impl Worker {
         }
     }
 
-    /// Adds the end of a command that the driver has accepted.
+    /// Records a command that the driver has accepted, and returns its end.
     fn ended(&mut self, event: Event, of: Of) -> Arc<End> {
         let end = self.order.end(event, of);
         let n_in_flight = self.ends.push(Arc::clone(&end));
@@ -391,15 +391,15 @@ impl Worker {
                 flags
             }
         };
-        // Its zeroing never fails later without the device being lost.
+        // Zeroing fails later only if the device is lost.
         let _ = flags.before_reading(&mut self.order);
         let slot = u32::try_from(self.faults.used.len()).unwrap_or(0);
         self.faults.used.push((work.clone(), Arc::clone(message)));
         Ok((flags, slot))
     }
 
-    /// Checks whether a function has reported wrong inputs, after all have ended, and resets the
-    /// flags to 0.
+    /// After all functions have ended, checks whether one has reported invalid inputs, and resets
+    /// the flags to 0.
     fn look_at_faults(&mut self) -> Result<(), Code> {
         let Some(flags) = self
             .faults
@@ -423,7 +423,7 @@ impl Worker {
         {
             read.has_failed(code);
         }
-        // The callback comes from a thread of the driver's, soon if not yet.
+        // The callback comes from a thread of the driver, soon if it has not come yet.
         let values: Vec<u8> = receiver.recv().unwrap_or(Err(Code(NOTHING_READ)))?;
         self.order.clear();
         let waits = self.order.waits();
@@ -445,8 +445,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Removes commands that have ended. It polls the driver as little as possible: one command of
-    /// the middle may cover all before it.
+    /// Removes commands that have ended. Polls the driver as little as possible: one command in the
+    /// middle may cover all earlier ones.
     pub(super) fn look_at_ends(&mut self) {
         loop {
             let middle = self.ends.middle();
@@ -454,7 +454,7 @@ impl Worker {
                 break;
             };
             self.order.note_end(&end, true);
-            // What has come after them has ended well.
+            // The commands after them have succeeded.
             let order = &self.order;
             if self.ends.forget(|end| order.is_known_to_have_ended(end)) == 0 {
                 break;
@@ -517,7 +517,7 @@ impl Worker {
     }
 
     /// Wraps the callback of a copy so that it receives the cause of a failure: an earlier failed
-    /// launch of the same run if that is the cause, otherwise the writer of what is copied.
+    /// launch of the same run if there is one, otherwise the failed writer of the copied buffer.
     fn reporting<T, D>(
         &self,
         from: &RawBuffer,
@@ -544,7 +544,7 @@ impl Worker {
         let finished = self.queue.finish();
         self.look_at_ends();
         let finished = finished.and_then(|()| self.look_at_faults());
-        // It names the node, if it is one.
+        // The message names the node, if the failure has one.
         if let Some(failure) = self.ends.take_failure(step) {
             return Err(failure.report());
         }
@@ -552,12 +552,12 @@ impl Worker {
     }
 }
 
-/// The bytes of a tensor on the host, which was checked before it was sent here.
+/// Returns the bytes of a host tensor; the sender has checked that it has bytes.
 fn tensor_bytes(tensor: &Tensor) -> &[u8] {
     tensor.as_bytes().unwrap_or_default()
 }
 
-/// The bytes of a buffer that only the host uses.
+/// Returns the bytes of a buffer that only the host uses.
 fn buffer_bytes(buffer: &mut Buffer) -> &mut [u8] {
     buffer.as_host_bytes_mut().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Common code of the kernels in this folder: from a node to a function, from an execution to a
+//! Code shared by the kernels in this folder: from a node to a function, from an execution to a
 //! launch.
 
 use std::borrow::Cow;
@@ -26,16 +26,16 @@ use crate::tensor::TensorError;
 /// The result of a kernel's factory.
 pub(super) type Made = Result<Box<dyn Kernel>, KernelError>;
 
-/// Maximum number of axes of functions ([`Axes`]); more are `Unimplemented`.
+/// Maximum number of axes of functions ([`Axes`]); tensors with more are `Unimplemented`.
 const AXES_MAX: usize = 8;
 
-/// Work items of a group by default. Always the same number: a driver may compile a function again
-/// for each size.
+/// Default work items per group. The number is constant, because a driver may compile a function
+/// again for each size.
 const GROUP_CPU: usize = 1024;
 const GROUP_GPU: usize = 256;
 
-/// Work items of a group if each processes many elements: few enough that the driver can share
-/// short work among cores, too.
+/// Work items per group if each processes many elements: few enough that the driver can also
+/// distribute short work over the cores.
 const SMALL_GROUP_CPU: usize = 64;
 
 /// A kernel that launches functions.
@@ -53,7 +53,7 @@ where
     }
 }
 
-/// A kernel that is `run`, which sets every output.
+/// Creates a kernel from `run`, which must set every output.
 pub(super) fn kernel<F>(node: &KernelConstruction<'_>, run: F) -> Made
 where
     F: Fn(&Call<'_, '_>) -> Result<(), KernelError> + Send + Sync + 'static,
@@ -62,7 +62,7 @@ where
     Ok(Box::new(SourceKernel { site, run }))
 }
 
-/// The node that a kernel's launches belong to.
+/// Returns the node that a kernel's launches belong to.
 pub(super) fn site(node: &KernelConstruction<'_>) -> Arc<LaunchSite> {
     Arc::new(LaunchSite {
         node: node.node.to_owned(),
@@ -70,7 +70,7 @@ pub(super) fn site(node: &KernelConstruction<'_>) -> Arc<LaunchSite> {
     })
 }
 
-/// Function `name` of a program on the node's device.
+/// Returns function `name` of a program on the node's device.
 pub(super) fn function(
     node: &KernelConstruction<'_>,
     source: &ProgramSource,
@@ -88,7 +88,7 @@ pub(super) fn program_device(device: &dyn KernelDevice) -> Result<&dyn ProgramDe
     })
 }
 
-/// The name of an element type in the dialect.
+/// Returns the name of an element type in the dialect.
 pub(super) fn type_name(dtype: DType) -> Result<&'static str, KernelError> {
     Ok(match dtype {
         DType::F32 => "f32",
@@ -111,7 +111,7 @@ pub(super) fn type_name(dtype: DType) -> Result<&'static str, KernelError> {
     })
 }
 
-/// The name of the unsigned type by which elements of a type are copied.
+/// Returns the name of the unsigned type as which elements of a type are copied.
 pub(super) fn moved_type(dtype: DType) -> Result<&'static str, KernelError> {
     Ok(match dtype.size_bytes() {
         Some(1) => "u8",
@@ -126,7 +126,7 @@ pub(super) fn moved_type(dtype: DType) -> Result<&'static str, KernelError> {
     })
 }
 
-/// One execution.
+/// One execution of a kernel.
 pub(super) struct Call<'a, 'c> {
     pub(super) context: &'a KernelContext<'c>,
     pub(super) device: &'a dyn ProgramDevice,
@@ -151,7 +151,7 @@ impl Call<'_, '_> {
         self.context.input(index)
     }
 
-    /// Input `index`, which must be of this type.
+    /// Returns input `index`, which must be of this type.
     pub(super) fn typed(&self, index: usize, expected: DType) -> Result<&Tensor, KernelError> {
         let tensor = self.context.input(index)?;
         let found = tensor.dtype();
@@ -170,7 +170,7 @@ impl Call<'_, '_> {
         self.context.set_output(index, tensor)
     }
 
-    /// Work items of a group by default.
+    /// Returns the default work items per group.
     pub(super) fn group(&self) -> usize {
         group(self.device.compute_traits())
     }
@@ -192,7 +192,7 @@ impl Call<'_, '_> {
         )
     }
 
-    /// Work items of a group if each processes many elements.
+    /// Returns the work items per group if each processes many elements.
     pub(super) fn small_group(&self) -> usize {
         match self.device.compute_traits().kind {
             ProcessorKind::Cpu => self.group().min(SMALL_GROUP_CPU),
@@ -200,7 +200,8 @@ impl Call<'_, '_> {
         }
     }
 
-    /// Launches a function with at least `n_items` work items that process many elements each.
+    /// Launches a function with at least `n_items` work items, each of which processes many
+    /// elements.
     pub(super) fn launch_few(
         &self,
         function: &Arc<dyn DeviceFunction>,
@@ -235,7 +236,7 @@ impl Call<'_, '_> {
     }
 }
 
-/// Work items of a group by default.
+/// Returns the default work items per group.
 pub(super) fn group(traits: &ComputeTraits) -> usize {
     let wanted = match traits.kind {
         ProcessorKind::Cpu => GROUP_CPU,
@@ -244,8 +245,8 @@ pub(super) fn group(traits: &ComputeTraits) -> usize {
     wanted.min(traits.group_size_max)
 }
 
-/// Lanes of the vectors that functions compute with (`WIDTH`): the width of a processor's
-/// registers, or what one of many work items reads at once.
+/// Returns the number of lanes of the vectors that functions compute with (`WIDTH`): the width of a
+/// processor's registers, or the elements that one of many work items reads at once.
 pub(super) fn width(traits: &ComputeTraits) -> usize {
     match (traits.kind, traits.vector_width_f32) {
         (ProcessorKind::Cpu, 16..) => 16,
@@ -255,8 +256,8 @@ pub(super) fn width(traits: &ComputeTraits) -> usize {
     }
 }
 
-/// A function that is compiled at its first call, since which of several functions a kernel needs
-/// depends on shapes.
+/// A function that is compiled at its first call: which of several functions a kernel needs depends
+/// on shapes.
 pub(super) struct LazyFunction {
     source: ProgramSource,
     name: Cow<'static, str>,
@@ -272,7 +273,7 @@ impl LazyFunction {
         }
     }
 
-    /// The function on `device`, which must be the same each time.
+    /// Returns the function on `device`, which must be the same each time.
     pub(super) fn on(
         &self,
         device: &dyn ProgramDevice,
@@ -285,9 +286,9 @@ impl LazyFunction {
     }
 }
 
-/// A number of elements, or a position, as functions take it.
+/// Converts a number of elements, or a position, to the type that functions take.
 pub(super) fn index(n: usize) -> Result<u32, KernelError> {
-    // The differences of two positions must not wrap when multiplied, either.
+    // The difference of two positions must not wrap when it is multiplied, either.
     u32::try_from(n)
         .ok()
         .filter(|&n| i32::try_from(n).is_ok())
@@ -317,8 +318,8 @@ impl Axes {
     /// Creates axes, outermost first, from sizes and the stride in each operand, in elements.
     ///
     /// # Errors
-    /// [`KernelError::Unimplemented`] for more axes than functions support, or tensors that are too
-    /// large.
+    /// [`KernelError::Unimplemented`] if there are more axes than functions support, or if tensors
+    /// are too large.
     pub(super) fn new(
         axes: impl IntoIterator<Item = (usize, [isize; 3])>,
         starts: [usize; 3],
@@ -343,7 +344,7 @@ impl Axes {
         Ok(out)
     }
 
-    /// Creates axes of operands that are broadcast or advance from their first elements on.
+    /// Creates axes of operands that are broadcast or advance from their first element on.
     ///
     /// # Errors
     /// As [`Self::new`].

@@ -1,9 +1,9 @@
 //! Kernels of devices that compile programs: C sources in one dialect (`*.c`), the ops that launch
 //! them (`kernels/`), and functions generated for a graph (`fusion/`).
 //!
-//! It takes nodes and tensors of a [`ProgramDevice`], and launches functions on it. Each source
-//! follows a prelude that defines the dialect in the device's language. Nothing here knows the
-//! device beyond its [`ComputeTraits`](crate::device::ComputeTraits).
+//! The module takes nodes and tensors of a [`ProgramDevice`], and launches functions on it. Each
+//! source follows a prelude that defines the dialect in the device's language. The module depends
+//! on the device only through its [`ComputeTraits`](crate::device::ComputeTraits).
 
 use crate::device::KernelRegistry;
 

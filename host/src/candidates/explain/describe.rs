@@ -22,14 +22,21 @@ use crate::names::DeviceName;
 const N_GROUPS_SUGGESTED: usize = 4;
 
 impl Explainer<'_, '_> {
-    pub(super) fn describe(&mut self, culprit: u32, set: &[Item], all: &[Item]) -> Conflict {
+    /// Describes a set of conflicting constraints out of all constraints around, with the nodes
+    /// that have the same conflict.
+    pub(super) fn describe(
+        &mut self,
+        culprit: u32,
+        set: &[Item],
+        all: &[Item],
+        alike: &[u32],
+    ) -> Conflict {
         let ordered = self.along_the_chain(culprit, set);
-        let alike = self.nodes_alike(set);
         let constraints = ordered.iter();
-        let constraints = constraints.map(|&item| self.constraint(item, &alike));
+        let constraints = constraints.map(|&item| self.constraint(item, alike));
         Conflict {
             constraints: constraints.collect(),
-            suggestions: self.suggestions(&ordered, all, &alike),
+            suggestions: self.suggestions(&ordered, all, alike),
         }
     }
 

@@ -1,24 +1,24 @@
-//! Why GPU options cannot be met.
+//! Errors of GPU options.
 
 use super::physical::ComputeCapability;
 
-/// Why there is no plan for the GPUs. TensorFlow's categories: [`Self::NotEnoughGpus`] and
+/// Why the GPUs cannot be planned. TensorFlow's categories: [`Self::NotEnoughGpus`] and
 /// [`Self::NotOneEntryPerGpu`] are `Unknown`, [`Self::NoUnifiedMemory`] is `Internal`, all others
 /// are `InvalidArgument`.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GpuPlanError {
-    /// Something in the list of visible GPUs is no number.
+    /// An entry in the list of visible GPUs is not a number.
     #[error(
-        "`{entry}` in visible_device_list `{list}` is no GPU id; write ids separated by commas, such as `0,1`"
+        "`{entry}` in visible_device_list `{list}` is not a GPU id; write ids separated by commas, such as `0,1`"
     )]
     VisibleEntry {
-        /// What.
+        /// The entry.
         entry: String,
         /// The list.
         list: String,
     },
-    /// The list of visible GPUs has one that is not there.
+    /// The list of visible GPUs contains a GPU that does not exist.
     #[error(
         "visible_device_list `{list}` has GPU {id}, and there are {n_gpus} GPUs, numbered from 0"
     )]
@@ -30,7 +30,7 @@ pub enum GpuPlanError {
         /// The list.
         list: String,
     },
-    /// The list of visible GPUs has one twice.
+    /// The list of visible GPUs contains a GPU twice.
     #[error("visible_device_list `{list}` has GPU {id} twice")]
     VisibleTwice {
         /// The id.
@@ -38,45 +38,45 @@ pub enum GpuPlanError {
         /// The list.
         list: String,
     },
-    /// No share of anything.
+    /// The memory fraction is not valid.
     #[error(
         "per_process_gpu_memory_fraction is {0}; give a positive number, or 0 for all memory but a reserve"
     )]
     BadFraction(f64),
-    /// A share of the memory and limits of parts of it.
+    /// Both a memory fraction and limits of virtual devices are set.
     #[error("per_process_gpu_memory_fraction and virtual_devices are both set; set one of them")]
     FractionWithVirtualDevices,
-    /// Virtual devices for more GPUs than may be used.
+    /// There are virtual devices for more GPUs than may be used.
     #[error(
         "virtual_devices has {n_entries} entries, and {n_usable} GPUs can be used; write one entry per GPU"
     )]
     NotEnoughGpus {
-        /// GPUs that may be used: valid ones, as far as the device count allows.
+        /// Number of GPUs that may be used: valid ones, up to the device count.
         n_usable: usize,
-        /// Entries.
+        /// Number of entries.
         n_entries: usize,
     },
-    /// Virtual devices for another number of GPUs than are listed.
+    /// The number of entries for virtual devices is not the number of listed GPUs.
     #[error(
         "visible_device_list has {n_listed} GPUs, and virtual_devices has {n_entries} entries; write one entry per GPU"
     )]
     NotOneEntryPerListedGpu {
-        /// GPUs in the list.
+        /// Number of GPUs in the list.
         n_listed: usize,
-        /// Entries.
+        /// Number of entries.
         n_entries: usize,
     },
-    /// Virtual devices for another number of GPUs than are valid.
+    /// The number of entries for virtual devices is not the number of valid GPUs.
     #[error(
         "{n_valid} GPUs are valid, and virtual_devices has {n_entries} entries; write one entry per GPU, or list the GPUs in visible_device_list"
     )]
     NotOneEntryPerGpu {
-        /// Valid GPUs.
+        /// Number of valid GPUs.
         n_valid: usize,
-        /// Entries.
+        /// Number of entries.
         n_entries: usize,
     },
-    /// Ordinals or priorities for some GPUs only.
+    /// Only some GPUs have ordinals or priorities.
     #[error(
         "virtual_devices: {what} are set for entry {with} and not for entry {without}; set them for all entries or for none"
     )]
@@ -85,10 +85,10 @@ pub enum GpuPlanError {
         what: &'static str,
         /// An entry that has them.
         with: usize,
-        /// One that has not.
+        /// An entry that does not.
         without: usize,
     },
-    /// Ordinals or priorities that do not go with the limits one by one.
+    /// The number of ordinals or priorities is not the number of limits.
     #[error(
         "virtual_devices: entry {entry} has {n_limits} memory limits and {n} {what}; write as many of each"
     )]
@@ -99,10 +99,10 @@ pub enum GpuPlanError {
         entry: usize,
         /// Number of its limits.
         n_limits: usize,
-        /// Number of what goes with them.
+        /// Number of ordinals or priorities.
         n: usize,
     },
-    /// A priority that the GPU does not have.
+    /// The GPU does not support the priority.
     #[error(
         "virtual_devices: priority {priority} of entry {entry} is outside of the range {least}..={most} of GPU {gpu}"
     )]
@@ -113,30 +113,30 @@ pub enum GpuPlanError {
         entry: usize,
         /// Id of the GPU.
         gpu: u32,
-        /// Smallest that it has.
+        /// Smallest that it supports.
         least: i32,
-        /// Largest that it has.
+        /// Largest that it supports.
         most: i32,
     },
-    /// A limit that no memory can have.
-    #[error("virtual_devices: memory limit {limit_mib} MiB of entry {entry} is no size")]
+    /// A memory limit is not valid.
+    #[error("virtual_devices: memory limit {limit_mib} MiB of entry {entry} is not a valid size")]
     BadLimit {
         /// The limit.
         limit_mib: f32,
         /// The entry.
         entry: usize,
     },
-    /// More devices on one GPU than this is made for.
+    /// There are more devices on one GPU than are supported.
     #[error("{n} virtual devices on GPU {gpu} are too many; at most {max} are possible")]
     TooManyDevices {
-        /// Devices asked for.
+        /// Number of requested devices.
         n: usize,
         /// Id of the GPU.
         gpu: u32,
-        /// How many there may be.
+        /// Maximum number of devices.
         max: usize,
     },
-    /// More memory than there is, on a GPU that cannot page.
+    /// More memory is requested than there is, on a GPU that cannot page.
     #[error(
         "GPU {gpu} (compute capability {}) has no unified memory for more than there is: that takes 6.0; unset use_unified_memory and ask for a fraction of at most 1",
         .capability.map_or("unknown".to_owned(), |capability| capability.to_string())
@@ -144,7 +144,7 @@ pub enum GpuPlanError {
     NoUnifiedMemory {
         /// Id of the GPU.
         gpu: u32,
-        /// What it can do.
+        /// Its compute capability.
         capability: Option<ComputeCapability>,
     },
 }

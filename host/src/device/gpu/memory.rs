@@ -1,4 +1,4 @@
-//! How much memory the devices of one GPU may take together.
+//! The memory that the devices of one GPU may use together.
 
 use super::MIB;
 use super::error::GpuPlanError;
@@ -7,16 +7,16 @@ use super::options::GpuOptions;
 use super::physical::ComputeCapability;
 use super::physical::PhysicalGpu;
 
-/// Below this, GPUs are small and keep less in reserve.
+/// GPUs with less memory are small and keep a smaller reserve.
 const SMALL_BYTES: u64 = 2 << 30;
 
-/// Bytes for the devices of GPU `id`, as long as nothing limits them one by one. Adds to `notes`
-/// what is ignored.
+/// Returns the bytes for the devices of GPU `id`, unless they have limits of their own. Adds
+/// ignored options to `notes`.
 ///
-/// By [`GpuOptions::per_process_memory_fraction`] that is a part of the memory, all of it or
-/// (before 1.0) what is free; without one, what is free less a reserve for driver and libraries. A
-/// reserve that would leave nothing is not made. TensorFlow's debug builds double the reserve; here
-/// it does not depend on the build.
+/// With [`GpuOptions::per_process_memory_fraction`] it is a fraction of the memory: of all of it,
+/// or (before 1.0) of the free memory. Without, it is the free memory less a reserve for driver and
+/// libraries; there is no reserve if it would leave nothing. TensorFlow's debug builds double the
+/// reserve; here it does not depend on the build.
 ///
 /// # Errors
 /// [`GpuPlanError::NoUnifiedMemory`] and [`GpuPlanError::BadFraction`].
@@ -56,7 +56,7 @@ pub fn memory_limit(
     Ok(less_what_others_get(limit, id, available, options, notes))
 }
 
-/// Two ways to say how much to leave; the later one counts.
+/// There are two ways to set how much to leave to others; the later one applies.
 fn less_what_others_get(
     mut limit: u64,
     id: u32,

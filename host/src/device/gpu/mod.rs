@@ -1,15 +1,14 @@
-//! Which GPU devices there are to be: computed from what a driver says of the GPUs and from what
-//! the user asks for, before any of them is opened.
+//! Plans the GPU devices from the driver's description of the GPUs and the user's options, before
+//! any GPU is opened.
 //!
-//! In come [`PhysicalGpu`]s and [`GpuOptions`], out goes a [`GpuPlan`]: device by device the GPU,
-//! the memory limit, the locality. Calls no driver, so the rules hold for each kind of GPU and are
-//! tested without one. A backend lists its GPUs, calls [`plan_gpus`] with the options that its
-//! factory got ([`super::DeviceOptions::gpu`]), lets peers access each other's memory, opens
-//! the devices of the plan in order and says the plan's notes. CUDA's (`backend/cuda`) is the
-//! caller.
+//! It takes [`PhysicalGpu`]s and [`GpuOptions`], and returns a [`GpuPlan`]: for each device its
+//! GPU, memory limit and locality. It calls no driver, so the rules apply to each kind of GPU and
+//! are tested without one. A backend lists its GPUs, calls [`plan_gpus`] with the options of its
+//! factory ([`super::DeviceOptions::gpu`]), enables peer access, opens the devices of the plan in
+//! order and logs the plan's notes. The caller is CUDA's backend (`backend/cuda`).
 //!
-//! The rules are TensorFlow's (`common_runtime/gpu/gpu_device.cc`); [`GpuEra`] says of which
-//! release, where releases differ.
+//! The rules are TensorFlow's (`common_runtime/gpu/gpu_device.cc`); [`GpuEra`] selects the release,
+//! as far as releases differ.
 
 mod error;
 mod memory;

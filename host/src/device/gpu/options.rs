@@ -1,6 +1,6 @@
-//! What a user asks of the GPUs.
+//! Options of GPUs.
 
-/// The release whose rules count, where they differ.
+/// The TensorFlow release whose rules apply, as far as releases differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[non_exhaustive]
 pub enum GpuEra {
@@ -14,48 +14,48 @@ pub enum GpuEra {
 }
 
 /// TensorFlow `GPUOptions`, as far as they decide which devices there are. The default is one
-/// device per GPU, with all of its memory but a reserve.
+/// device per GPU, with all of its memory except a reserve.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct GpuOptions {
-    /// Ids of the GPUs that may be used, in this order, separated by commas (`3,1`); empty = all,
-    /// in the driver's order.
+    /// Ids of the GPUs that may be used, in this order, separated by commas (`3,1`); empty means
+    /// all, in the driver's order.
     pub visible_device_list: String,
-    /// Share of a GPU's memory that its device may take; 0 = all but a reserve, more than 1 =
-    /// beyond what there is, by unified memory.
+    /// Fraction of a GPU's memory that its device may use. 0 means all except a reserve; more than
+    /// 1 means more than the GPU has, by unified memory.
     pub per_process_memory_fraction: f64,
-    /// Whether memory is taken from a GPU as it is needed, up to what a device may have; otherwise
-    /// all of it when the first tensor asks for some.
+    /// Whether memory of a GPU is allocated as needed, up to the device's limit. Otherwise all of
+    /// it is allocated for the first tensor.
     pub allow_growth: bool,
-    /// How to split the usable GPUs, one entry each, in the order in which they are used; empty =
-    /// not.
+    /// How to split the usable GPUs: one entry each, in the order in which they are used; empty
+    /// means that they are not split.
     pub virtual_devices: Vec<VirtualGpus>,
-    /// Devices of equal memory to split each GPU into that [`Self::virtual_devices`] gives no
-    /// limits; 0 and 1 = do not split.
+    /// Number of devices with equal memory into which each GPU is split that has no limits in
+    /// [`Self::virtual_devices`]; 0 and 1 mean that it is not split.
     pub n_virtual_devices_per_gpu: u32,
-    /// Whether memory is shared with the host, so that devices may take more than there is.
+    /// Whether memory is shared with the host, so that devices may use more than the GPU has.
     pub use_unified_memory: bool,
-    /// MiB of each GPU that its device leaves to others, instead of what all else says; 0 = as all
-    /// else says.
+    /// MiB of each GPU that its device leaves to others, regardless of other options; 0 means that
+    /// those apply.
     pub system_memory_mib: u32,
-    /// Streams for copies from GPU to GPU, 1 to 4; 0 = 1.
+    /// Number of streams for copies between GPUs, 1 to 4; 0 means 1.
     pub n_copy_streams: u32,
-    /// Streams that the kernels of one device are dealt out to; 0 = 1. More let small kernels of
-    /// independent branches run beside each other.
+    /// Number of streams over which the kernels of one device are distributed; 0 means 1. With more
+    /// streams, small kernels of independent branches run concurrently.
     pub n_compute_streams: u32,
-    /// Whether each kernel is waited for, so that an error on the GPU names its node (TensorFlow
-    /// `sync_every_op`).
+    /// Whether the host waits for each kernel, so that an error on the GPU names its node
+    /// (TensorFlow `sync_every_op`).
     pub sync_every_op: bool,
-    /// Whether products and convolutions of `float` may round their factors to TensorFloat-32, for
+    /// Whether matmuls and convolutions of `float` may round their factors to TensorFloat-32, for
     /// speed.
     pub allow_tf32: bool,
     /// Value of the environment variable `TF_MIN_GPU_MULTIPROCESSOR_COUNT`, which the caller
     /// reads: GPUs with fewer multiprocessors are not used.
     pub min_multiprocessor_count: Option<String>,
-    /// Value of the environment variable `TF_DEVICE_MIN_SYS_MEMORY_IN_MB`, which the caller reads:
-    /// as [`Self::system_memory_mib`], and counts instead of it.
+    /// Value of the environment variable `TF_DEVICE_MIN_SYS_MEMORY_IN_MB`, which the caller reads.
+    /// It overrides [`Self::system_memory_mib`].
     pub min_system_memory_mib: Option<String>,
-    /// Whose rules count.
+    /// The release whose rules apply.
     pub era: GpuEra,
 }
 
@@ -144,22 +144,21 @@ impl GpuOptions {
         self
     }
 
-    /// Whether devices have unified memory: asked for by itself, or by a fraction of more than
-    /// there is.
+    /// Returns whether devices have unified memory: requested as such, or by a memory fraction
+    /// above 1.
     pub fn wants_unified_memory(&self) -> bool {
         self.use_unified_memory || self.per_process_memory_fraction > 1.0
     }
 }
 
 /// The devices that one GPU is split into (TensorFlow `GPUOptions.Experimental.VirtualDevices`).
-/// Ordinals and priorities go with the limits one by one, or are not given for any GPU.
+/// There are as many ordinals and priorities as limits, or none for any GPU.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct VirtualGpus {
-    /// MiB per device, rounded down; empty = the GPU is not split by limits.
+    /// MiB per device, rounded down; empty means that the GPU is not split by limits.
     pub memory_limits_mib: Vec<f32>,
-    /// Devices of all GPUs are numbered by their ordinals, then in the order in which they stand
-    /// here.
+    /// Devices of all GPUs are numbered by their ordinals, then in the order of the entries.
     pub device_ordinals: Vec<i32>,
-    /// Priorities of the devices' streams, in the range that the GPU has.
+    /// Priorities of the devices' streams, in the range that the GPU supports.
     pub priorities: Vec<i32>,
 }

@@ -1,21 +1,21 @@
-//! What a driver says of a GPU.
+//! A driver's description of a GPU.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 
 use super::options::GpuEra;
 
-/// NVIDIA's version of what a GPU can do.
+/// NVIDIA's version of the features of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ComputeCapability {
-    /// Before the point.
+    /// The number before the point.
     pub major: u32,
-    /// After it.
+    /// The number after it.
     pub minor: u32,
 }
 
 impl ComputeCapability {
-    /// The first GPUs that page memory in and out (Pascal).
+    /// The first GPUs that page memory between GPU and host (Pascal).
     pub(super) const UNIFIED_MEMORY: Self = Self { major: 6, minor: 0 };
 }
 
@@ -30,22 +30,21 @@ impl fmt::Display for ComputeCapability {
 pub struct PhysicalGpu {
     /// Model.
     pub name: String,
-    /// Address, `0000:01:00.0`.
+    /// PCI address, `0000:01:00.0`.
     pub pci_bus_id: String,
-    /// `None` where the driver has no such thing (ROCm).
+    /// `None` if the driver does not have it (ROCm).
     pub compute_capability: Option<ComputeCapability>,
     /// Number of multiprocessors.
     pub n_multiprocessors: u32,
     /// All of its memory, in bytes.
     pub total_bytes: u64,
-    /// What of it is free now, in bytes.
+    /// The memory that is free now, in bytes.
     pub available_bytes: u64,
-    /// NUMA node; negative = unknown.
+    /// NUMA node; negative means unknown.
     pub numa_node: i32,
     /// Ids of the GPUs whose memory it can access.
     pub peers: Vec<u32>,
-    /// Ids of the GPUs that NVLinks lead to, and how many links; empty where nothing is known of
-    /// them.
+    /// Ids of the GPUs that NVLinks connect it to, with the number of links; empty if unknown.
     pub nvlinks: Vec<(u32, u32)>,
     /// Priorities that its streams may have; smaller is more urgent.
     pub stream_priorities: RangeInclusive<i32>,
@@ -54,8 +53,8 @@ pub struct PhysicalGpu {
 }
 
 impl PhysicalGpu {
-    /// What a device on this GPU says of itself. TensorFlow told the compute capability from 1.0
-    /// on.
+    /// Returns the physical description of a device on this GPU. TensorFlow includes the compute
+    /// capability from 1.0 on.
     pub fn description(&self, id: u32, era: GpuEra) -> String {
         let Self {
             name, pci_bus_id, ..

@@ -1,4 +1,4 @@
-//! From GPUs to devices.
+//! Plans devices on GPUs.
 
 use super::MIB;
 use super::error::GpuPlanError;
@@ -13,44 +13,44 @@ use super::virtual_gpus::check_entries;
 use crate::device::attributes::DeviceLocality;
 use crate::device::attributes::LocalLink;
 
-/// Devices on one GPU. Each has a link to each other, so thousands would be a mistake that fills
-/// memory.
+/// Maximum number of devices on one GPU. Each device has a link to each other one, so thousands
+/// would be a mistake that fills memory.
 const DEVICES_PER_GPU_MAX: usize = 256;
 
-/// Copy streams of a device.
+/// Maximum number of copy streams of a device.
 const COPY_STREAMS_MAX: u32 = 4;
 
 /// Strengths of links, as in TensorFlow.
 const PEER_STRENGTH: i32 = 1;
 const SAME_GPU_STRENGTH: i32 = 1000;
 
-/// The devices to be made of the GPUs.
+/// The GPU devices to create.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GpuPlan {
     /// In the order of their indices, `GPU:0` first.
     pub devices: Vec<PlannedGpu>,
-    /// Which GPUs are left out and which options are ignored, in sentences, for the log.
+    /// The GPUs that are left out and the options that are ignored, in sentences, for the log.
     pub notes: Vec<String>,
 }
 
-/// One device to be made.
+/// A device to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedGpu {
     /// Index in its name (TensorFlow's TF id).
     pub index: u32,
     /// Id of the GPU (TensorFlow's platform id).
     pub gpu: u32,
-    /// Bytes that it may take.
+    /// Bytes that it may use.
     pub memory_limit_bytes: u64,
-    /// Whether its memory is paged in and out of the host's.
+    /// Whether its memory is paged between the GPU and the host.
     pub uses_unified_memory: bool,
     /// Priority of its streams.
     pub stream_priority: i32,
-    /// Streams for copies to other GPUs.
+    /// Number of streams for copies to other GPUs.
     pub n_copy_streams: u32,
-    /// Where it sits, and what it is linked to.
+    /// Its place in the machine, and its links.
     pub locality: DeviceLocality,
-    /// What it says of itself.
+    /// Its description.
     pub physical_description: String,
 }
 
@@ -65,12 +65,12 @@ struct Unnumbered {
 
 /// Plans the devices of these GPUs, whose positions are their ids.
 ///
-/// `device_count` is the most GPUs to use, not devices: 0 = none, and then options are looked at
-/// only where they ask for some. Kernels need `min_compute_capability`; a GPU without such a number
-/// passes.
+/// `device_count` is the maximum number of GPUs to use, not of devices; with 0, options are checked
+/// only if they request devices. Kernels need `min_compute_capability`; a GPU without a compute
+/// capability passes.
 ///
 /// # Errors
-/// [`GpuPlanError`], saying which option does not go with which GPU. No GPUs are no error.
+/// [`GpuPlanError`], which names the option and the GPU. It is no error if there are no GPUs.
 pub fn plan_gpus(
     gpus: &[PhysicalGpu],
     min_compute_capability: ComputeCapability,
@@ -127,8 +127,8 @@ pub fn plan_gpus(
     })
 }
 
-/// The GPUs that [`plan_gpus`] would make devices of, in their order; what else is wrong with the
-/// options is not looked at.
+/// Returns the GPUs that [`plan_gpus`] would create devices of, in their order. Other errors of the
+/// options are not checked.
 ///
 /// # Errors
 /// [`GpuPlanError`] of the list of visible GPUs.
@@ -146,12 +146,12 @@ pub(crate) fn used_gpus(
     Ok(used)
 }
 
-/// How many GPUs there are to be devices of at most.
+/// Returns the maximum number of GPUs to use.
 fn n_most(device_count: Option<u32>) -> usize {
     device_count.map_or(usize::MAX, |n| n as usize)
 }
 
-/// Adds the devices of one GPU, the one that stands at `position` among those used.
+/// Adds the devices of one GPU, which is at `position` among those used.
 fn split(
     position: usize,
     gpu: u32,
@@ -193,8 +193,8 @@ fn split(
 }
 
 /// Links lead to the devices of GPUs that this one can access, then to the others on the same GPU.
-/// What TensorFlow does not have stands behind: as many NVLinks as there are to GPUs that this one
-/// can access, or copies would not take them.
+/// What TensorFlow does not have follows: the number of NVLinks to GPUs that this one can access,
+/// because copies would not use others.
 #[expect(
     clippy::cast_possible_wrap,
     reason = "indices count devices, of which there are few"

@@ -1,4 +1,4 @@
-//! Which GPUs are used, in which order.
+//! Selects the GPUs to use, and their order.
 
 use super::error::GpuPlanError;
 use super::options::GpuEra;
@@ -6,10 +6,10 @@ use super::options::GpuOptions;
 use super::physical::ComputeCapability;
 use super::physical::PhysicalGpu;
 
-/// Multiprocessors that a GPU has at least, unless the user says otherwise.
+/// Minimum number of multiprocessors of a GPU, unless the user sets another one.
 const MIN_MULTIPROCESSORS: u32 = 8;
 
-/// Ids in the order of the list of visible GPUs, or all.
+/// Returns the ids in the list of visible GPUs, in its order; all ids if the list is empty.
 pub(crate) fn visible_gpus(list: &str, n_gpus: usize) -> Result<Vec<u32>, GpuPlanError> {
     if list.is_empty() {
         return Ok((0..).take(n_gpus).collect());
@@ -44,7 +44,7 @@ pub(crate) fn visible_gpus(list: &str, n_gpus: usize) -> Result<Vec<u32>, GpuPla
     Ok(ids)
 }
 
-/// Those of the visible GPUs that are good enough. Adds to `notes` which are not, and why.
+/// Returns the visible GPUs that meet the requirements. Adds to `notes` which do not, and why.
 pub(super) fn valid_gpus(
     visible: &[u32],
     gpus: &[PhysicalGpu],

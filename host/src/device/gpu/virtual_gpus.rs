@@ -1,4 +1,4 @@
-//! Whether the entries of `virtual_devices` go with the GPUs.
+//! Checks the entries of `virtual_devices` against the GPUs.
 
 use super::error::GpuPlanError;
 use super::options::GpuOptions;
@@ -6,10 +6,10 @@ use super::options::VirtualGpus;
 use super::physical::PhysicalGpu;
 
 /// Checks the entries, of which there is at least one, against the GPUs. The order of the checks is
-/// TensorFlow's, so that of two mistakes the same is named.
+/// TensorFlow's, so that of two mistakes the same one is reported.
 ///
 /// # Errors
-/// The first that does not go.
+/// The first entry that does not match.
 pub(super) fn check_entries(
     options: &GpuOptions,
     n_usable: usize,

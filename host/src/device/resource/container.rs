@@ -1,26 +1,25 @@
-//! Where a stateful node's resource stands.
+//! The container and name of a stateful node's resource.
 
 use super::error::ResourceError;
 use super::manager::ResourceManager;
 use crate::graph::AttrSet;
 
-/// Container and name of a stateful node's resource, by its attributes `container` and
+/// Container and name of a stateful node's resource, from its attributes `container` and
 /// `shared_name` (TensorFlow `ContainerInfo`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerInfo {
     /// Attribute `container`, or the manager's default.
     pub container: String,
-    /// Attribute `shared_name`, or the node's name where the op allows it, or one that no other
-    /// resource has.
+    /// Attribute `shared_name`, or the node's name if the op allows it, or a unique name.
     pub name: String,
-    /// Whether the resource is the kernel's alone, and goes with it.
+    /// Whether the resource belongs to the kernel alone, and is dropped with it.
     pub is_private_to_kernel: bool,
 }
 
 impl ContainerInfo {
-    /// Of a node of this name with these attributes. `use_node_name`: a resource without
-    /// `shared_name` is called as the node, so that nodes of that name in other sessions share
-    /// it; else it is the kernel's alone.
+    /// Resolves the attributes of a node of this name. `use_node_name`: a resource without
+    /// `shared_name` gets the node's name, so that nodes of that name in other sessions share it;
+    /// otherwise it belongs to the kernel alone.
     ///
     /// # Errors
     /// [`ResourceError::MalformedContainer`], [`ResourceError::ReservedName`].

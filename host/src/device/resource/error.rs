@@ -13,7 +13,7 @@ pub enum ResourceError {
     NoContainer {
         /// The container.
         container: String,
-        /// What was looked for in it.
+        /// The name that was looked up.
         name: String,
         /// Its type.
         type_name: &'static str,
@@ -30,8 +30,10 @@ pub enum ResourceError {
         /// The type.
         type_name: &'static str,
     },
-    /// The owner of an unowned resource has let it go.
-    #[error("resource `{container}/{name}` of type {type_name} is gone: its owner has dropped it")]
+    /// The owner of an unowned resource has dropped it.
+    #[error(
+        "resource `{container}/{name}` of type {type_name} no longer exists: its owner has dropped it"
+    )]
     Expired {
         /// The container.
         container: String,
@@ -40,9 +42,9 @@ pub enum ResourceError {
         /// The type.
         type_name: &'static str,
     },
-    /// A resource of that name and type is there.
+    /// A resource of that name and type already exists.
     #[error(
-        "resource `{container}/{name}` of type {type_name} exists already; delete it first, or give the new one another name"
+        "resource `{container}/{name}` of type {type_name} already exists; delete it first, or give the new one another name"
     )]
     AlreadyExists {
         /// The container.
@@ -52,7 +54,7 @@ pub enum ResourceError {
         /// The type.
         type_name: &'static str,
     },
-    /// The manager does not own it, so it cannot delete it.
+    /// The manager does not own the resource, so it cannot delete it.
     #[error(
         "resource `{container}/{name}` of type {type_name} is not owned by the manager; its owner deletes it by dropping it"
     )]
@@ -64,7 +66,7 @@ pub enum ResourceError {
         /// The type.
         type_name: &'static str,
     },
-    /// Nothing may be created any more.
+    /// The manager is finalized: nothing can be created any more.
     #[error(
         "resource `{container}/{name}` of type {type_name} cannot be created: the resource manager is finalized"
     )]
@@ -76,25 +78,25 @@ pub enum ResourceError {
         /// The type.
         type_name: &'static str,
     },
-    /// The code that makes a resource asked the manager that waits for it.
+    /// The code that creates a resource called the manager, which waits for it.
     #[error(
         "the code that creates resource `{container}/{name}` called the resource manager that waits for it; look up what it needs before"
     )]
     CalledBack {
-        /// Container of the resource that is being made.
+        /// Container of the resource that is being created.
         container: String,
         /// Its name.
         name: String,
     },
-    /// The attribute `container` of a node.
+    /// The attribute `container` of a node is malformed.
     #[error(
-        "container `{0}` is malformed; it starts with a letter, a digit or a dot, and goes on with these, dashes and slashes"
+        "container `{0}` is malformed; it must start with a letter, a digit or a dot, followed by these, dashes and slashes"
     )]
     MalformedContainer(String),
-    /// The attribute `shared_name` of a node.
+    /// The attribute `shared_name` of a node is reserved.
     #[error("shared_name `{0}` starts with `_`, which is reserved; choose another name")]
     ReservedName(String),
-    /// A handle that another device has made.
+    /// A handle of another device.
     #[error(
         "resource `{name}` is on {handle_device} and cannot be used on {device}; place the op where the resource is"
     )]
@@ -103,7 +105,7 @@ pub enum ResourceError {
         name: String,
         /// The device that the handle names.
         handle_device: String,
-        /// The device that uses it.
+        /// The device that uses the handle.
         device: String,
     },
     /// A variable was read before it was assigned.
@@ -121,15 +123,15 @@ pub enum ResourceError {
     OtherType {
         /// The resource.
         name: String,
-        /// The type that was asked for.
+        /// The requested type.
         expected: &'static str,
-        /// The type that the handle names.
+        /// The type in the handle.
         found: String,
     },
 }
 
 impl ResourceError {
-    /// Its category.
+    /// Returns the status code of the error.
     pub fn code(&self) -> StatusCode {
         match self {
             Self::NoContainer { .. } | Self::NotFound { .. } | Self::Expired { .. } => {

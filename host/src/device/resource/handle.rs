@@ -1,4 +1,4 @@
-//! From a handle to its resource, and back.
+//! Handles of resources, and the resources of handles.
 
 use std::any::type_name;
 use std::hash::DefaultHasher;
@@ -15,7 +15,7 @@ use crate::tensor::DType;
 use crate::tensor::PartialShape;
 use crate::tensor::ResourceHandle;
 
-/// A handle to a resource of type `R` on the device of this name.
+/// Returns a handle to a resource of type `R` on the device of this name.
 pub fn make_resource_handle<R: Resource>(
     device: &str,
     info: &ContainerInfo,
@@ -39,10 +39,10 @@ fn type_hash<R: Resource>() -> u64 {
 }
 
 impl KernelContext<'_> {
-    /// The handle that data input `index` holds, to a resource of type `R` on this device.
+    /// Returns the handle in data input `index`, to a resource of type `R` on this device.
     ///
     /// # Errors
-    /// [`KernelError::Tensor`] if the input is no handle; [`ResourceError::OtherDevice`],
+    /// [`KernelError::Tensor`] if the input is not a handle; [`ResourceError::OtherDevice`],
     /// [`ResourceError::OtherType`].
     pub fn resource_handle<R: Resource>(
         &self,
@@ -67,10 +67,10 @@ impl KernelContext<'_> {
         Ok(handle)
     }
 
-    /// The resource that data input `index` is a handle to.
+    /// Returns the resource of the handle in data input `index`.
     ///
     /// # Errors
-    /// As [`Self::resource_handle`], and where the resource is not there.
+    /// As [`Self::resource_handle`], and if the resource does not exist.
     pub fn resource<R: Resource>(&self, index: usize) -> Result<Arc<R>, KernelError> {
         let handle = self.resource_handle::<R>(index)?;
         let manager = self.resource_manager()?;

@@ -18,7 +18,7 @@ use std::thread::ThreadId;
 
 use super::error::ResourceError;
 
-/// Container of resources whose creator names none, where the manager was made without another.
+/// The default container of managers that are created without another one.
 const DEFAULT_CONTAINER: &str = "localhost";
 
 /// Something that stays on a device between runs. Shared by all that hold a reference: deleting it
@@ -27,7 +27,7 @@ pub trait Resource: Any + Send + Sync {
     /// A description for reports.
     fn describe(&self) -> String;
 
-    /// Bytes that it holds; 0 where it does not know.
+    /// Returns the bytes that it holds; 0 if unknown.
     fn memory_bytes(&self) -> u64 {
         0
     }
@@ -38,12 +38,12 @@ pub trait Resource: Any + Send + Sync {
 /// be called from any thread.
 ///
 /// # Errors
-/// Methods that create while [`Self::lookup_or_create`] runs the creator, on its thread, give
+/// Methods that are called on its thread while [`Self::lookup_or_create`] runs the creator return
 /// [`ResourceError::CalledBack`].
 pub struct ResourceManager {
     default_container: String,
     state: Mutex<State>,
-    /// Who holds the lock to make a resource, and which.
+    /// The thread that holds the lock to create a resource, and which one.
     creation: Mutex<Option<Creation>>,
     n_unnamed: AtomicU64,
 }
@@ -61,7 +61,7 @@ struct Creation {
     name: String,
 }
 
-/// The name first: containers list their resources in the order of names.
+/// The name comes first, because containers list their resources by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     name: String,
@@ -75,11 +75,11 @@ struct Entry {
 
 enum Held {
     Owned(Arc<dyn Resource>),
-    /// Vanishes with its owner.
+    /// Disappears with its owner.
     Unowned(Weak<dyn Resource>),
 }
 
-/// Says that the lock is not held for a creation any more, also when the creator panics.
+/// Records that the lock is no longer held for a creation, also if the creator panics.
 struct CreationGuard<'a>(&'a Mutex<Option<Creation>>);
 
 impl Drop for CreationGuard<'_> {
@@ -89,12 +89,12 @@ impl Drop for CreationGuard<'_> {
 }
 
 impl ResourceManager {
-    /// A manager whose default container is `localhost`.
+    /// Creates a manager whose default container is `localhost`.
     pub fn new() -> Self {
         Self::with_default_container(DEFAULT_CONTAINER)
     }
 
-    /// A manager with another default container; a device's is its job.
+    /// Creates a manager with another default container; a device's is its job.
     pub fn with_default_container(container: impl Into<String>) -> Self {
         Self {
             default_container: container.into(),
@@ -104,12 +104,12 @@ impl ResourceManager {
         }
     }
 
-    /// Where resources stand whose creator names no container.
+    /// Returns the container of resources whose creator names none.
     pub fn default_container(&self) -> &str {
         &self.default_container
     }
 
-    /// Adds a resource; its container comes into being with it.
+    /// Adds a resource; creates its container if necessary.
     ///
     /// # Errors
     /// [`ResourceError::AlreadyExists`], and the old one stays; [`ResourceError::Finalized`].
@@ -122,7 +122,7 @@ impl ResourceManager {
         self.insert::<R>(container, name, Held::Owned(resource))
     }
 
-    /// Adds a resource that the manager does not keep alive: it is there as long as somebody else
+    /// Adds a resource that the manager does not keep alive: it exists as long as something else
     /// holds it.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl ResourceManager {
         outcome
     }
 
-    /// The resource of this type and name.
+    /// Returns the resource of this type and name.
     ///
     /// # Errors
     /// [`ResourceError::NoContainer`], [`ResourceError::NotFound`], [`ResourceError::Expired`].
@@ -162,7 +162,7 @@ impl ResourceManager {
         self.lock()?.find(container, name)
     }
 
-    /// Those of these (container, name) pairs that exist, in their places.
+    /// Returns per (container, name) pair the resource, if it exists.
     ///
     /// # Errors
     /// [`ResourceError::CalledBack`].
@@ -175,12 +175,12 @@ impl ResourceManager {
         Ok(keys.iter().map(find).collect())
     }
 
-    /// The resource of this type and name, made by `create` if it is not there: of several callers
-    /// at one time one creates, and the others get what it made. `create` runs under the
-    /// manager's lock, so it must not call the manager.
+    /// Returns the resource of this type and name, which `create` makes if it does not exist. Of
+    /// several concurrent callers one creates, and the others get its result. `create` runs under
+    /// the manager's lock, so it must not call the manager.
     ///
     /// # Errors
-    /// What `create` says, and nothing is stored; [`ResourceError::Finalized`] and
+    /// The error of `create`, and nothing is stored; [`ResourceError::Finalized`] and
     /// [`ResourceError::CalledBack`].
     pub fn lookup_or_create<R: Resource, E: From<ResourceError>>(
         &self,
@@ -209,7 +209,7 @@ impl ResourceManager {
         Ok(resource)
     }
 
-    /// Ends the name of a resource. Who holds it keeps it.
+    /// Removes a resource from the manager. Its holders keep it.
     ///
     /// # Errors
     /// [`ResourceError::NoContainer`], [`ResourceError::NotFound`], and [`ResourceError::NotOwned`]
@@ -221,7 +221,7 @@ impl ResourceManager {
         Ok(())
     }
 
-    /// Drops a container and all in it; one that does not exist is as good as dropped.
+    /// Drops a container with all its resources; does nothing if it does not exist.
     ///
     /// # Errors
     /// [`ResourceError::CalledBack`].
@@ -241,7 +241,7 @@ impl ResourceManager {
         Ok(())
     }
 
-    /// From now on nothing can be created; what is there stays.
+    /// Prevents the creation of further resources; existing ones stay.
     ///
     /// # Errors
     /// [`ResourceError::CalledBack`].
@@ -250,8 +250,8 @@ impl ResourceManager {
         Ok(())
     }
 
-    /// One line per resource: `CONTAINER/NAME TYPE: DESCRIPTION`, sorted. Empty while a resource is
-    /// being made by this thread.
+    /// Returns one line per resource: `CONTAINER/NAME TYPE: DESCRIPTION`, sorted. Empty while this
+    /// thread creates a resource.
     pub fn describe(&self) -> Vec<String> {
         let listed = self.listed().into_iter();
         let lines = listed.map(|(label, resource)| {
@@ -261,7 +261,7 @@ impl ResourceManager {
         lines.collect()
     }
 
-    /// Bytes that the resources hold, as far as they know.
+    /// Returns the bytes that the resources hold, as far as known.
     pub fn memory_bytes(&self) -> u64 {
         let resources = self.listed().into_iter();
         resources
@@ -270,8 +270,8 @@ impl ResourceManager {
             .fold(0, u64::saturating_add)
     }
 
-    /// What there is, with `CONTAINER/NAME TYPE`; held, so that it can be asked, and let go,
-    /// without the lock.
+    /// Returns the resources with `CONTAINER/NAME TYPE`. They are held, so that they can be called,
+    /// and dropped, without the lock.
     fn listed(&self) -> Vec<(String, Option<Arc<dyn Resource>>)> {
         let Ok(state) = self.lock() else {
             return Vec::new();
@@ -286,7 +286,7 @@ impl ResourceManager {
         listed.collect()
     }
 
-    /// Numbers the resources that have no name, from 0.
+    /// Numbers the resources without a name, from 0.
     pub(super) fn next_unnamed(&self) -> u64 {
         self.n_unnamed.fetch_add(1, Ordering::Relaxed)
     }
@@ -333,8 +333,7 @@ impl Held {
         }
     }
 
-    /// Asked without holding it, which would make this the last holder where the owner lets go
-    /// meanwhile.
+    /// Checks this without holding the resource, which could make this the last holder.
     fn is_gone(&self) -> bool {
         match self {
             Self::Owned(_) => false,

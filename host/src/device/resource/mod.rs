@@ -1,4 +1,4 @@
-//! What stays on a device between runs: variables, tables, queues.
+//! Resources that stay on a device between runs: variables, tables, queues.
 
 mod container;
 mod error;

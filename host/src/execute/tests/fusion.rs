@@ -416,17 +416,17 @@ fn inputs_of_the_kernel_are_those_that_the_nodes_have_from_outside() {
     assert_eq!(outcome(vec![(b, 1)]).unwrap(), [-1.0, -2.0, -3.0, -4.0]);
     let error = outcome(vec![(b, 0)]).unwrap_err();
     assert!(
-        error.ends_with("input 0 of `b` is made by one of them"),
+        error.ends_with("input 0 of `b` is computed by one of these nodes"),
         "{error}"
     );
     let error = outcome(vec![(a, 2)]).unwrap_err();
     assert!(
-        error.ends_with("input 2 of `a` is none of theirs"),
+        error.ends_with("input 2 of `a` is not an input of these nodes"),
         "{error}"
     );
     let error = outcome(vec![(c, 0)]).unwrap_err();
     assert!(
-        error.ends_with("input 0 of `c` is none of theirs"),
+        error.ends_with("input 0 of `c` is not an input of these nodes"),
         "{error}"
     );
     // A kernel must be there.

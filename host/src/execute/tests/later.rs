@@ -189,18 +189,56 @@ fn never() -> (FakeWorld, Arc<AtomicBool>) {
 
 #[test]
 fn a_cancelled_run_does_not_wait_for_them() {
-    let (world, was_cancelled) = never();
-    let single = Single::new(world, 1);
-    let token = CancelToken::new();
-    let options = RunOptions::default().with_cancel(token.clone());
-    let canceller = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(20));
-        token.cancel();
-    });
-    let error = single.run([1.0; 4], &options);
-    assert_eq!(error.unwrap_err(), ExecuteError::Cancelled);
-    assert!(was_cancelled.load(Ordering::Relaxed));
-    canceller.join().unwrap();
+    for is_short_of_memory in [false, true] {
+        let (world, was_cancelled) = never();
+        if is_short_of_memory {
+            world.devices[0].be_short_of_memory();
+        }
+        let single = Single::new(world, 1);
+        let token = CancelToken::new();
+        let options = RunOptions::default().with_cancel(token.clone());
+        let canceller = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            token.cancel();
+        });
+        let error = single.run([1.0; 4], &options);
+        assert_eq!(error.unwrap_err(), ExecuteError::Cancelled);
+        assert!(was_cancelled.load(Ordering::Relaxed));
+        canceller.join().unwrap();
+    }
+}
+
+#[test]
+fn without_arenas_no_operation_overtakes_one_that_ends_later() {
+    for n_threads in [1, 2] {
+        let (is_next_executed, was_overtaken) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+        let (executed, overtaken) = (Arc::clone(&is_next_executed), Arc::clone(&was_overtaken));
+        let mut world = world(move |context, done| {
+            let (executed, overtaken) = (Arc::clone(&executed), Arc::clone(&overtaken));
+            thread::spawn(move || {
+                // Long enough for the next operation to start, if it may.
+                thread::sleep(Duration::from_millis(5));
+                overtaken.fetch_or(executed.load(Ordering::SeqCst), Ordering::SeqCst);
+                finish(context, done);
+            });
+        });
+        let executed = Arc::clone(&is_next_executed);
+        world.add("Next", move |_, inputs| {
+            executed.store(true, Ordering::SeqCst);
+            Ok(inputs[0].clone())
+        });
+        world.devices[0].be_short_of_memory();
+        let text = "
+            x = Neg() @ 0
+            l = Later(x) @ 0
+            n = Next(x) @ 0
+            s = Sum(l, n) @ 0
+        ";
+        let begin = || is_next_executed.store(false, Ordering::SeqCst);
+        check(world, text, n_threads, begin, 11.0);
+        assert!(is_next_executed.load(Ordering::SeqCst));
+        assert!(!was_overtaken.load(Ordering::SeqCst));
+    }
 }
 
 #[test]
@@ -421,8 +459,13 @@ fn a_helper_goes_on_behind_one_that_ends_while_the_caller_is_busy() {
 
 #[test]
 fn one_that_loses_its_callback_fails_the_run() {
-    let world = world(|context, done| drop((context, done)));
-    Single::new(world, 1).check_failure("dropped its callback");
+    for is_short_of_memory in [false, true] {
+        let world = world(|context, done| drop((context, done)));
+        if is_short_of_memory {
+            world.devices[0].be_short_of_memory();
+        }
+        Single::new(world, 1).check_failure("dropped its callback");
+    }
 }
 
 #[test]

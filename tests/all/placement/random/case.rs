@@ -1,5 +1,5 @@
-//! A random placement problem as plain data: what a test may print, take a constraint from, and
-//! build again.
+//! A random placement problem as plain data: a test may print it, remove a constraint, and build it
+//! again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,10 +33,10 @@ use proptest::sample::Index;
 
 use crate::fakes::FakeDevice;
 
-/// Device types; the last is used only on request, or alone.
+/// Device types. The last one is used only on request, or if it is the only one.
 pub(super) const TYPES: [&str; 4] = ["CPU", "GPU", "FOO", "XLA_CPU"];
 
-/// The larger, the more preferred.
+/// Larger means more preferred.
 pub(super) const TYPE_PRIORITIES: [i32; 4] = [60, 210, 60, 50];
 
 /// Metadata ops, with the types that they run on.
@@ -45,7 +45,7 @@ const METADATA: [(&str, usize); 3] = [("Shape", 0b1111), ("Size", 0b0011), ("Ran
 /// Identities, with the types that they run on.
 const IDENTITIES: [(&str, usize); 2] = [("Identity", 0b1111), ("RefIdentity", 0b0011)];
 
-/// What a node is, beside an op that runs on some types.
+/// The role of a node besides ops that run on some types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Any,
@@ -53,7 +53,7 @@ pub(super) enum Role {
     Identity,
 }
 
-/// What a node gives.
+/// The output of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gives {
     Value,
@@ -61,7 +61,7 @@ pub(super) enum Gives {
     Resource,
 }
 
-/// Parts of a device name; what is not set matches anything.
+/// Parts of a device name; unset parts match anything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Parts {
     pub(super) job: Option<&'static str>,
@@ -90,7 +90,7 @@ impl fmt::Display for Parts {
 /// A node that reads earlier ones.
 #[derive(Debug, Clone)]
 pub(super) struct CaseNode {
-    /// Bit per entry of [`TYPES`].
+    /// One bit per entry of [`TYPES`].
     pub(super) kernels: usize,
     pub(super) gives: Gives,
     pub(super) role: Role,
@@ -99,12 +99,12 @@ pub(super) struct CaseNode {
     pub(super) control: Vec<usize>,
     pub(super) request: Parts,
     pub(super) is_spelt_the_old_way: bool,
-    /// Names of `_class`; those of nodes are `nN`.
+    /// Names in `_class`; those of nodes are `nN`.
     pub(super) groups: Vec<String>,
     pub(super) pin: Option<usize>,
 }
 
-/// Devices, nodes, and what is asked of them.
+/// Devices, nodes and their constraints.
 #[derive(Debug, Clone)]
 pub(super) struct Case {
     /// Job, task, type and index are set.
@@ -115,7 +115,7 @@ pub(super) struct Case {
 }
 
 impl CaseNode {
-    /// What the node asks for, as its graph spells it.
+    /// The node's request, as spelled in its graph.
     pub(super) fn request_text(&self) -> String {
         let text = self.request.to_string();
         let legacy = match self.request.device_type {
@@ -160,11 +160,11 @@ impl fmt::Display for Case {
 }
 
 impl Case {
-    /// What the library lists for it.
+    /// Returns the candidates that the library lists.
     pub(super) fn candidates(&self) -> Result<Candidates, CandidatesError> {
         let mut options = PlacementOptions::default().with_soft_placement(self.soft);
         for (index, node) in self.nodes.iter().enumerate() {
-            // Both ways of fixing a node mean the same here.
+            // Both ways to fix a node mean the same here.
             options = match node.pin {
                 None => options,
                 Some(pin) if index % 2 == 0 => options.with_pin(node_id(index), device_id(pin)),
@@ -183,7 +183,7 @@ impl Case {
         enumerate(&self.graph(), &Arc::new(devices), &kernels(), &options)
     }
 
-    /// The name of a device, with all its parts.
+    /// Returns the full name of a device.
     pub(super) fn full_name(&self, device: usize) -> String {
         let Parts { job, task, .. } = self.devices[device];
         let name = self.devices[device].to_string();
@@ -244,7 +244,7 @@ impl CaseNode {
     }
 }
 
-/// The ops of a role that have names, with the types that they run on.
+/// Returns the named ops of a role, with the types that they run on.
 fn ops_of(role: Role) -> &'static [(&'static str, usize)] {
     match role {
         Role::Any => &[],
@@ -253,7 +253,7 @@ fn ops_of(role: Role) -> &'static [(&'static str, usize)] {
     }
 }
 
-/// `OpK` runs on the types of bits `K`; metadata ops and identities where their rows say.
+/// `OpK` runs on the types in the bits of `K`; metadata ops and identities as in their tables.
 fn kernels() -> KernelRegistry {
     let mut kernels = KernelRegistry::empty();
     let named = METADATA.into_iter().chain(IDENTITIES);
@@ -270,7 +270,8 @@ fn kernels() -> KernelRegistry {
     kernels
 }
 
-/// The priority of the kernel of a type, for an op with kernels of these types. Most ops have none.
+/// Returns the priority of the kernel of a type, for an op with kernels for these types. Most ops
+/// have none.
 pub(super) fn kernel_priority(types: usize, number: usize) -> i32 {
     match types {
         0b1111 | 0b0001 => 0,
@@ -286,8 +287,8 @@ fn device_id(index: usize) -> DeviceId {
     DeviceId(u32::try_from(index).expect("cases are small"))
 }
 
-/// 1 to 12 devices of up to four types in up to two tasks, 1 to 16 nodes; about half of them can be
-/// placed.
+/// 1 to 12 devices of up to four types in up to two tasks, and 1 to 16 nodes; about half of the
+/// cases can be placed.
 pub(super) fn arbitrary() -> impl Strategy<Value = Case> {
     let device = (
         prop_oneof![5 => Just(0), 3 => Just(1), 1 => Just(2), 1 => Just(3_usize)],
@@ -316,7 +317,7 @@ pub(super) fn arbitrary() -> impl Strategy<Value = Case> {
         })
 }
 
-/// Types and tasks to devices; the index counts within both.
+/// Turns types and tasks into devices; indices are counted per type and task.
 fn numbered(drafts: Vec<(usize, u32)>) -> Vec<Parts> {
     let mut devices: Vec<Parts> = Vec::new();
     for (device_type, task) in drafts {
@@ -335,7 +336,7 @@ fn numbered(drafts: Vec<(usize, u32)>) -> Vec<Parts> {
     devices
 }
 
-/// A node before it knows which nodes and devices there are.
+/// A node before the other nodes and devices are known.
 #[derive(Debug, Clone)]
 struct Draft {
     kernels: usize,
@@ -354,7 +355,7 @@ enum Asked {
     Nothing,
     /// These parts of some device's name: job, task, type, index.
     Like(Index, [bool; 4]),
-    /// What no device is called.
+    /// A name that no device has.
     Wrong(Parts),
 }
 
@@ -442,7 +443,7 @@ impl Draft {
             }
         };
         let group = |(is_node, at): &(bool, Index)| match is_node {
-            // A node's name names a group, also the name of one that comes later.
+            // The name of a node is also the name of a group, even if the node comes later.
             true => format!("n{}", at.index(16)),
             false => format!("g{}", at.index(3)),
         };

@@ -1,22 +1,23 @@
-//! The rules of placement once more, as directly as they can be written: sets of nodes, and every
-//! device tried.
+//! A second implementation of the placement rules, as direct as possible: sets of nodes, and every
+//! device is tried.
 //!
-//! 1. A node runs where its op has a kernel. One without any that asks for another task than that
-//!    of the default device is taken to have kernels there: of the type that it asks for, or of
-//!    all. XLA types count only if asked for, or if nothing else is left for its group.
-//! 2. A pinned node runs where it is pinned, whatever it requests.
-//! 3. A reference or resource edge ties producer and consumer. Where the groups of both ask for
-//!    devices that contradict each other, what the consumer's group asks for is void; what pins and
-//!    generators of references or resources ask for is not.
+//! 1. A node runs on device types for which its op has a kernel. An op without any kernel whose
+//!    node requests another task than that of the default device is assumed to have kernels there:
+//!    of the requested type, or of all types. XLA types count only on request, or if its group has
+//!    nothing else.
+//! 2. A pinned node runs where it is pinned, whatever its request.
+//! 3. A reference or resource edge ties producer and consumer. If their groups request
+//!    contradicting devices, the request of the consumer's group is void, except for requests of
+//!    pins and of generators of references or resources.
 //! 4. Nodes that name a group in `_class`, and the node of that name, are tied.
-//! 5. A request that is not void is met, as are all that are tied to it.
+//! 5. A request that is not void is met, also by all nodes that are tied to it.
 //!
-//! Edges go first, in order of their consumers. With soft placement a request may give up type and
+//! Edges go first, in order of their consumers. With soft placement a request may lose its type and
 //! index, and 4 may be dropped.
 //!
-//! Of the devices that are left for a group, the default one comes first, then those whose kernels
-//! have the largest priority (0 for all where members disagree), then those of the largest type
-//! priority, then by name.
+//! Of the remaining devices of a group, the default one comes first, then those whose kernels have
+//! the largest priority (0 for all if members disagree), then those of the largest type priority,
+//! then by name.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -32,15 +33,15 @@ use super::case::kernel_priority;
 
 const XLA: usize = 3;
 
-/// Tied nodes, and what is left of what they ask for.
+/// Tied nodes, and the rest of their requests.
 #[derive(Debug, Clone)]
 struct Group {
     members: Vec<usize>,
-    /// Per type the priority of its kernels, if every member has one.
+    /// The priority of the kernels per type, if every member has one.
     kernels: Priorities,
-    /// What all members ask for.
+    /// The combined request of all members.
     asked: Parts,
-    /// The part of it that no producer makes void.
+    /// The part of the request that no producer makes void.
     firm: Parts,
 }
 
@@ -56,7 +57,7 @@ pub(super) struct Rules<'a> {
 }
 
 impl<'a> Rules<'a> {
-    /// The groups, or why some node has no device.
+    /// Returns the groups, or why some node has no device.
     pub(super) fn of(case: &'a Case) -> Result<Self, String> {
         let mut rules = Self {
             case,
@@ -90,7 +91,7 @@ impl<'a> Rules<'a> {
         Ok(rules)
     }
 
-    /// The devices that a node may be on, most preferred first.
+    /// Returns the devices that may run a node, most preferred first.
     pub(super) fn legal(&self, node: usize) -> Vec<u32> {
         self.legal_of(&self.groups[self.group_of(node)])
     }
@@ -185,10 +186,10 @@ impl<'a> Rules<'a> {
         ids.collect::<Result<_, _>>().expect("cases are small")
     }
 
-    /// Where TensorFlow's placer puts the nodes: first all but generators, in their order, then
-    /// those; the first member of a group decides for it. Metadata ops and matching identities
-    /// go where the producer of their first input is, if it is placed; generators
-    /// where all that wait for them are.
+    /// Returns the choice of TensorFlow's placer: first all nodes except generators, in order, then
+    /// those. The first member of a group decides for it. Metadata ops and matching identities
+    /// follow the producer of their first input, if it is placed; generators go where all their
+    /// consumers are.
     pub(super) fn tensorflows_choice(&self) -> Vec<u32> {
         let nodes = &self.case.nodes;
         let mut placed: Vec<Option<u32>> = vec![None; nodes.len()];
@@ -230,8 +231,8 @@ impl<'a> Rules<'a> {
         placed.into_iter().flatten().collect()
     }
 
-    /// An identity that nobody says where to put, on the only way from a node to another, or to the
-    /// end of the graph, that ask for devices in the same words.
+    /// Returns whether this is an identity without a request, on the only path between two nodes,
+    /// or from a node to the end of the graph, that have equal requests.
     fn is_matching_identity(&self, index: usize) -> bool {
         let nodes = &self.case.nodes;
         let node = &nodes[index];
@@ -241,7 +242,7 @@ impl<'a> Rules<'a> {
         let mut ends = Vec::new();
         for consumer in nodes {
             let n_reads = consumer.inputs.iter().filter(|&&input| input == index);
-            // Who waits twice waits once.
+            // Waiting twice for a node counts once.
             let n_waits = usize::from(consumer.control.contains(&index));
             ends.extend(vec![consumer.request_text(); n_reads.count() + n_waits]);
         }
@@ -253,7 +254,8 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// The first rule that a placement breaks, by the constraints one by one rather than by groups.
+/// Returns the first rule that a placement breaks, checked by single constraints rather than by
+/// groups.
 pub(super) fn broken_rule(case: &Case, devices: &[u32]) -> Option<String> {
     let hard = Rules::of(case).ok();
     let is_tied = tied(case);
@@ -274,7 +276,7 @@ pub(super) fn broken_rule(case: &Case, devices: &[u32]) -> Option<String> {
         if node.pin.is_some() {
             continue;
         }
-        // Where requests can be met, soft placement meets them all.
+        // If requests can be met, soft placement meets them all.
         let is_met = match &hard {
             Some(rules) => rules.void[index] || meets(device, &node.request),
             None if is_tied[index] => continue,
@@ -294,7 +296,7 @@ pub(super) fn broken_rule(case: &Case, devices: &[u32]) -> Option<String> {
     None
 }
 
-/// The kernels that a node has, or is taken to have.
+/// Returns the kernels that a node has, or is assumed to have.
 fn kernels(case: &Case, node: &CaseNode) -> Priorities {
     let is_present = |number: usize| case.devices.iter().any(|device| type_of(device) == number);
     let numbers = std::array::from_fn(|number| number);
@@ -321,8 +323,7 @@ fn kernels(case: &Case, node: &CaseNode) -> Priorities {
     })
 }
 
-/// The kernels that both have. Where both have priorities and they disagree on the order, there are
-/// none.
+/// Returns the common kernels. If both have priorities and disagree on the order, there are none.
 fn common(a: &Priorities, b: &Priorities) -> Priorities {
     let of = |one: &Priorities, other: &Priorities| -> Priorities {
         std::array::from_fn(|number| one[number].filter(|_| other[number].is_some()))
@@ -343,7 +344,7 @@ fn common(a: &Priorities, b: &Priorities) -> Priorities {
     }
 }
 
-/// What a node that is alone still asks for: all of it, if some device can do that.
+/// Returns the softened request of a single node: all of it, if some device can meet it.
 fn softened(case: &Case, node: &CaseNode) -> Parts {
     let alone = Case {
         nodes: vec![CaseNode {
@@ -364,7 +365,7 @@ fn softened(case: &Case, node: &CaseNode) -> Parts {
     }
 }
 
-/// Whether each node is tied to any other.
+/// Returns whether each node is tied to another one.
 fn tied(case: &Case) -> Vec<bool> {
     let mut tied = vec![false; case.nodes.len()];
     for (consumer, node) in case.nodes.iter().enumerate() {
@@ -383,7 +384,7 @@ fn tied(case: &Case) -> Vec<bool> {
     tied
 }
 
-/// The members of each group that `_class` names, ascending.
+/// Returns the members of each group in `_class`, ascending.
 fn classes(case: &Case) -> BTreeMap<String, Vec<usize>> {
     let mut classes: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for node in &case.nodes {
@@ -408,7 +409,7 @@ fn type_of(device: &Parts) -> usize {
     position.expect("devices are of these types")
 }
 
-/// All that both ask for, unless it contradicts itself.
+/// Combines two requests, unless they contradict each other.
 fn both(a: &Parts, b: &Parts) -> Option<Parts> {
     fn part<T: Copy + PartialEq>(a: Option<T>, b: Option<T>) -> Option<Option<T>> {
         match (a, b) {

@@ -1,8 +1,8 @@
-//! ONNX Runtime behind the protocol of tests/peers: one JSON command per line in, one JSON answer
-//! per line out.
+//! ONNX Runtime behind the protocol of tests/peers: one JSON command per input line, one JSON
+//! answer per output line.
 //!
-//! By the C API, as a service in C++ would use it: called from Python, its callers would wait for
-//! each other's interpreter lock.
+//! Uses the C API, like a C++ service: called from Python, its callers would wait for each other's
+//! interpreter lock.
 
 mod ort;
 mod work;

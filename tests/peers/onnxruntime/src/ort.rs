@@ -1,5 +1,5 @@
-//! The few calls of ONNX Runtime's C API that are needed, behind safe types. All unsafe code of
-//! this program is here.
+//! Safe types for the few calls of ONNX Runtime's C API that are needed. All unsafe code of this
+//! program is here.
 
 use std::ffi::CStr;
 use std::ffi::CString;
@@ -26,7 +26,7 @@ use ort_sys::OrtSessionOptions;
 use ort_sys::OrtStatusPtr;
 use ort_sys::OrtValue;
 
-/// The loaded library. It is never unloaded, so pointers into it are valid for ever.
+/// The loaded library. It is never unloaded, so pointers into it stay valid.
 pub(crate) struct Runtime {
     api: &'static OrtApi,
     version: String,
@@ -42,7 +42,7 @@ pub(crate) struct Setting {
     optimizes: bool,
 }
 
-/// A loaded model. Any number of threads may run it at one time, as ONNX Runtime documents of
+/// A loaded model. Any number of threads may run it concurrently, as ONNX Runtime documents for
 /// `Run`.
 pub(crate) struct Session {
     api: &'static OrtApi,
@@ -56,18 +56,18 @@ pub(crate) struct Value {
     value: *mut OrtValue,
 }
 
-// SAFETY: `Run` may be called from several threads at one time, and the default allocator is
+// SAFETY: `Run` may be called from several threads concurrently, and the default allocator is
 // thread-safe; both are documented.
 unsafe impl Sync for Session {}
-// SAFETY: nothing in it belongs to the thread that made it.
+// SAFETY: nothing in it belongs to the thread that created it.
 unsafe impl Send for Session {}
 
 /// Calls a function of the API and turns its status into a result.
 macro_rules! call {
     ($api:expr, $function:ident($($argument:expr),* $(,)?)) => {{
         let api: &OrtApi = $api;
-        // SAFETY: every pointer given is one that the API handed out and that has not been
-        // released, or points to a value of this function that outlives the call.
+        // SAFETY: every pointer argument was returned by the API and has not been released, or
+        // points to a value of this function that outlives the call.
         let status = unsafe { (api.$function)($($argument),*) };
         check(api, status).with_context(|| stringify!($function))
     }};
@@ -77,7 +77,7 @@ fn check(api: &OrtApi, status: OrtStatusPtr) -> Result<()> {
     if status.0.is_null() {
         return Ok(());
     }
-    // SAFETY: a status that is not null is an error with a text that ends in a null, valid until it
+    // SAFETY: a status that is not null is an error with a null-terminated message, valid until it
     // is released.
     let message = unsafe { CStr::from_ptr((api.GetErrorMessage)(status.0)) };
     let message = message.to_string_lossy().into_owned();
@@ -87,8 +87,8 @@ fn check(api: &OrtApi, status: OrtStatusPtr) -> Result<()> {
 }
 
 impl Setting {
-    /// `sequential` or `parallel`, the latter for operators at one time; then, optionally,
-    /// `no-spin`: threads that wait sleep.
+    /// Parses `sequential` or `parallel` (concurrent operators), optionally with `no-spin` (waiting
+    /// threads sleep).
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let mut setting = Self {
             is_parallel: false,
@@ -106,7 +106,7 @@ impl Setting {
         Ok(setting)
     }
 
-    /// Every node stays a node.
+    /// Disables graph optimizations: every node stays a node.
     pub(crate) fn without_optimizations(self) -> Self {
         Self {
             optimizes: false,
@@ -118,7 +118,7 @@ impl Setting {
 impl Runtime {
     /// Loads the library.
     pub(crate) fn load(path: &Path) -> Result<Self> {
-        // SAFETY: the constructors of ONNX Runtime ask nothing of the program.
+        // SAFETY: the constructors of ONNX Runtime have no requirements.
         let library = unsafe { libloading::Library::new(path) }
             .with_context(|| format!("loading {}", path.display()))?;
         let library: &'static libloading::Library = Box::leak(Box::new(library));
@@ -216,7 +216,7 @@ impl Runtime {
 }
 
 impl Session {
-    /// A fresh tensor with a copy of these bytes.
+    /// Creates a tensor with a copy of these bytes.
     pub(crate) fn tensor(
         &self,
         element_type: ONNXTensorElementDataType,
@@ -237,13 +237,13 @@ impl Session {
         )?;
         let value = Value { api, value };
         let data = value.data()?;
-        // SAFETY: the tensor has just been made for these elements; that the bytes are as many was
-        // checked where they were read.
+        // SAFETY: the tensor has just been created for these elements; the number of bytes was
+        // checked when they were read.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), data.cast(), bytes.len()) };
         Ok(value)
     }
 
-    /// Runs the model: what is fed, by name, in, the outputs of these names out.
+    /// Runs the model with named inputs and returns the outputs of these names.
     pub(crate) fn run(
         &self,
         input_names: &[CString],
@@ -281,7 +281,7 @@ impl Session {
 }
 
 impl Value {
-    /// The elements, which must be 32-bit floats.
+    /// Returns the elements, which must be 32-bit floats.
     pub(crate) fn as_floats(&self) -> Result<&[f32]> {
         let api = self.api;
         let mut info = ptr::null_mut();
@@ -297,7 +297,7 @@ impl Value {
             bail!("an output has elements of {element_type:?}, expected 32-bit floats");
         }
         let data = self.data()?;
-        // SAFETY: the tensor holds that many floats, and lives as long as the slice.
+        // SAFETY: the tensor contains that many floats, and lives as long as the slice.
         Ok(unsafe { std::slice::from_raw_parts(data.cast(), n_elements) })
     }
 
@@ -317,7 +317,7 @@ impl Drop for Value {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // SAFETY: released once, and no run is under way: those borrow the session.
+        // SAFETY: released once, and no run is in flight: runs borrow the session.
         unsafe { (self.api.ReleaseSession)(self.session) };
     }
 }

@@ -1,5 +1,5 @@
-//! What is repeated and timed: models with their arrays, graphs of additions; by one caller or by
-//! several at one time.
+//! The work that is repeated and timed: models with their arrays, and graphs of additions, by one
+//! caller or several concurrent ones.
 
 use std::ffi::CString;
 use std::fs;
@@ -21,20 +21,20 @@ use serde::Deserialize;
 use crate::ort::Session;
 use crate::ort::Value;
 
-/// Absolute tolerance of results, and that relative to the expected value.
+/// Absolute tolerance of results, and tolerance relative to the expected value.
 const TOLERANCE: f32 = 1e-5;
 
-/// Nodes of a layer of the layered graph.
+/// Nodes per layer of the layered graph.
 const WIDTH: u32 = 100;
 
-/// Work that any number of threads may repeat at one time.
+/// Work that any number of threads may repeat concurrently.
 pub(crate) trait Work: Sync {
-    /// Works once, checks the results, and gives the time: fresh feeds are counted, the check is
-    /// not.
+    /// Runs once, checks the results, and returns the time, which includes new feeds but not the
+    /// check.
     fn run(&self, number: u64) -> Result<Duration>;
 }
 
-/// A model, what it is fed and what it must give.
+/// A model, its inputs and its expected outputs.
 pub(crate) struct Model {
     session: Session,
     inputs: Vec<Input>,
@@ -49,7 +49,7 @@ struct Input {
     bytes: Vec<u8>,
 }
 
-/// The arrays of a model, each in a file of its own beside this one: little-endian elements,
+/// The arrays of a model, each in a separate file next to this one: little-endian elements,
 /// row-major.
 #[derive(Debug, Deserialize)]
 struct Arrays {
@@ -59,7 +59,7 @@ struct Arrays {
 
 #[derive(Debug, Deserialize)]
 struct Array {
-    /// As the ONNX file has it.
+    /// The name in the ONNX file.
     name: String,
     dtype: String,
     shape: Vec<i64>,
@@ -147,13 +147,13 @@ impl Work for Model {
         for ((output, expected), name) in outputs.iter().zip(&self.expected).zip(&self.output_names)
         {
             let found = output.as_floats()?;
-            // The error is finite: to an infinite tolerance anything would be close.
+            // The error is finite: with an infinite tolerance anything would be close.
             let is_close = |(&found, &expected): (&f32, &f32)| {
                 let error = (found - expected).abs();
                 (found == expected)
                     | (error <= f32::MAX) & (error <= TOLERANCE + TOLERANCE * expected.abs())
             };
-            // Without an early end, so that it is vectorized.
+            // Without an early exit, so that it is vectorized.
             let all_close = found
                 .iter()
                 .zip(expected)
@@ -168,10 +168,10 @@ impl Work for Model {
     }
 }
 
-/// A graph of scalar additions. It is fed `x`, and fetches the last node's sum.
+/// A graph of scalar additions. Its input is `x`, and its output is the last node's sum.
 pub(crate) struct Additions {
     session: Session,
-    /// The last node's sum, of what is fed and the number of nodes.
+    /// Returns the last node's sum for an input and a number of nodes.
     expected: fn(f32, u32) -> f32,
     n_nodes: u32,
     input_names: Vec<CString>,
@@ -179,7 +179,7 @@ pub(crate) struct Additions {
 }
 
 impl Additions {
-    /// The last node's sum is known of the cases chain, independent and layered.
+    /// The last node's sum is known for the cases chain, independent and layered.
     pub(crate) fn new(session: Session, case: &str, n_nodes: u32) -> Result<Self> {
         let expected: fn(f32, u32) -> f32 = match case {
             "chain" => |x, n_nodes| (1..=n_nodes).fold(x, |sum, _| sum + x),
@@ -217,7 +217,7 @@ impl Work for Additions {
     }
 }
 
-/// Repeats `work` for a while, three times at least, and gives the time of each run.
+/// Repeats `work` for a while, at least three times, and returns the time of each run.
 pub(crate) fn repeat(work: &dyn Work, duration: Duration) -> Result<Vec<Duration>> {
     let started = Instant::now();
     let mut times = Vec::new();
@@ -227,15 +227,15 @@ pub(crate) fn repeat(work: &dyn Work, duration: Duration) -> Result<Vec<Duration
     Ok(times)
 }
 
-/// Times of all requests, sorted, and how long it took in all.
+/// Sorted times of all requests, and the total time.
 pub(crate) struct Served {
     pub(crate) times: Vec<Duration>,
     pub(crate) elapsed: Duration,
 }
 
-/// A closed loop: each caller begins the next run once it has checked the last.
+/// Runs a closed loop: each caller starts the next run after it has checked the last.
 pub(crate) fn serve(work: &dyn Work, n_callers: usize, duration: Duration) -> Result<Served> {
-    // Callers that have come wait until all have, or one could not be started.
+    // Callers wait until all have been started, or one could not be.
     let gate = RwLock::new(());
     thread::scope(|scope| {
         let call = || {
@@ -260,7 +260,7 @@ pub(crate) fn serve(work: &dyn Work, n_callers: usize, duration: Duration) -> Re
     })
 }
 
-/// The smallest time that at least `n / d` of the sorted times do not exceed.
+/// Returns the smallest time that at least `n / d` of the sorted times do not exceed.
 pub(crate) fn quantile(sorted: &[Duration], n: usize, d: usize) -> Duration {
     sorted[(sorted.len() * n).div_ceil(d).max(1) - 1]
 }

@@ -28,7 +28,8 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
 }
 
-/// TensorFlow `Cast`. Values that the target cannot represent: see [`crate::kernels::cast`].
+/// TensorFlow `Cast`. [`crate::kernels::cast`] describes the result for values that the target type
+/// cannot represent.
 fn make(node: &KernelConstruction<'_>) -> Made {
     let (source, target) = (type_attr(node, "SrcT")?, type_attr(node, "DstT")?);
     if source == target {
@@ -53,7 +54,8 @@ fn casting<S: CastTo<D>, D: Element>() -> Made {
     })
 }
 
-/// The pairs for which TensorFlow heeds `Truncate`; the others are converted as ever.
+/// Returns the kernel for pairs for which TensorFlow honours `Truncate`; the others convert as
+/// without it.
 fn truncating(source: DType, target: DType) -> Option<Made> {
     fn made<S: CastTo<D> + Truncate<D>, D: Element>() -> Option<Made> {
         Some(kernel(|context| {

@@ -43,7 +43,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     ));
 }
 
-/// TensorFlow `Real`, `Imag`, `Angle` and `ComplexAbs`: a real number of each complex one.
+/// TensorFlow `Real`, `Imag`, `Angle` and `ComplexAbs`: one real number per complex number.
 fn part_of(node: &KernelConstruction<'_>) -> Made {
     fn made<T: Complex, P: Element>(f: impl Fn(T) -> P + Copy + Send + Sync + 'static) -> Made {
         kernel(move |context| {
@@ -63,7 +63,7 @@ fn part_of(node: &KernelConstruction<'_>) -> Made {
     })
 }
 
-/// TensorFlow `Complex`: a complex number of two real ones.
+/// TensorFlow `Complex`: one complex number from two real ones.
 fn joined(node: &KernelConstruction<'_>) -> Made {
     dispatch_complex!(type_attr(node, "Tout")?, T => kernel(|context| {
         let (re, im) = (context.input(0)?, context.input(1)?);

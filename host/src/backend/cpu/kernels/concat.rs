@@ -1,4 +1,4 @@
-//! Tensors joined and split along an axis.
+//! Concatenation and splitting of tensors along an axis.
 
 use smallvec::SmallVec;
 
@@ -54,17 +54,17 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
 }
 
-/// Values that become one.
+/// The values to concatenate.
 pub(in crate::backend) struct Joined<'a> {
     pub(in crate::backend) values: SmallVec<[&'a Tensor; 8]>,
     pub(in crate::backend) shape: Shape,
     pub(in crate::backend) axis: usize,
-    /// Neighbours of the first value that stay neighbours, under the axis.
+    /// Number of elements per index of the axis: the product of the dimensions after it.
     pub(in crate::backend) inner: usize,
 }
 
-/// What TensorFlow `Concat`, whose first input is the axis, and `ConcatV2`, whose last input is,
-/// join.
+/// Returns the inputs to concatenate. TensorFlow `Concat` takes the axis as the first input,
+/// `ConcatV2` as the last one.
 pub(in crate::backend) fn to_join<'a>(
     context: &'a KernelContext<'_>,
     axis_is_first: bool,
@@ -105,7 +105,7 @@ fn concat(node: &KernelConstruction<'_>, axis_is_first: bool) -> Made {
     }))
 }
 
-/// The axis and the shape of all values together.
+/// Returns the axis and the shape of the concatenated values.
 fn joined(values: &[&Tensor], axis: i64) -> Result<(usize, Shape), KernelError> {
     let first = values[0].shape();
     let rank = first.rank();
@@ -135,10 +135,10 @@ fn joined(values: &[&Tensor], axis: i64) -> Result<(usize, Shape), KernelError> 
     Ok((at, Shape::new(&dims)))
 }
 
-/// The axis along which a value is cut, and the sizes of its parts.
+/// The axis along which a value is split, and the sizes of its parts.
 pub(in crate::backend) type Cut = (usize, SmallVec<[usize; 8]>);
 
-/// TensorFlow `Split`: equal parts of input 1.
+/// TensorFlow `Split`: splits input 1 into equal parts.
 pub(in crate::backend) fn split_cut(context: &KernelContext<'_>) -> Result<Cut, KernelError> {
     let value = context.input(1)?;
     let axis = split_axis(scalar(context.input(0)?, "split_dim")?, value.shape())?;
@@ -151,7 +151,7 @@ pub(in crate::backend) fn split_cut(context: &KernelContext<'_>) -> Result<Cut, 
     Ok((axis, SmallVec::from_elem(whole / n, n)))
 }
 
-/// TensorFlow `SplitV`: parts of input 0, of given sizes, one of which may be -1.
+/// TensorFlow `SplitV`: splits input 0 into parts of given sizes, one of which may be -1.
 pub(in crate::backend) fn split_v_cut(context: &KernelContext<'_>) -> Result<Cut, KernelError> {
     let (value, lengths) = (context.input(0)?, context.input(1)?);
     let axis = match integers(context.input(2)?)?[..] {
@@ -197,7 +197,7 @@ fn split_axis(axis: i64, shape: &Shape) -> Result<usize, KernelError> {
     })
 }
 
-/// The sizes, which together are `whole`.
+/// Returns the sizes of the parts; their sum is `whole`.
 fn sizes(wanted: &[i64], whole: usize) -> Result<SmallVec<[usize; 8]>, KernelError> {
     if wanted.iter().filter(|&&size| size == -1).count() > 1 {
         return Err(KernelError::invalid(
@@ -225,7 +225,7 @@ fn sizes(wanted: &[i64], whole: usize) -> Result<SmallVec<[usize; 8]>, KernelErr
     }
 }
 
-/// Output `i`: the next `sizes[i]` indices of the axis.
+/// Writes the next `sizes[i]` indices of the axis to output `i`.
 fn parts<W: RawElements>(
     context: &KernelContext<'_>,
     input: usize,

@@ -1,4 +1,4 @@
-//! Convolutions of single channels, transposed convolutions.
+//! Depthwise and transposed convolutions.
 
 use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::REALS;
@@ -40,7 +40,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
 }
 
-/// Strides and padding; TensorFlow's CPU kernels of this family take no dilations.
+/// Strides and padding. TensorFlow's CPU kernels of this family support no dilations.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::backend) struct Windows {
     strides: [usize; 2],
@@ -102,7 +102,7 @@ fn convolve<T: Real>(context: &KernelContext<'_>, windows: Windows) -> Result<()
     })
 }
 
-/// The depthwise convolution of inputs of these shapes, and the result's shape.
+/// Plans the depthwise convolution of inputs of these shapes, and returns the result's shape.
 pub(in crate::backend) fn depthwise_plan(
     windows: Windows,
     input: &Shape,
@@ -160,7 +160,8 @@ fn spread<T: MatmulElement>(
     })
 }
 
-/// The transposed convolution of inputs of these shapes, and the result's shape. `sizes` is read.
+/// Plans the transposed convolution of inputs of these shapes, and returns the result's shape.
+/// Reads the values of `sizes`.
 pub(in crate::backend) fn transposed_plan(
     windows: Windows,
     sizes: &Tensor,

@@ -1,5 +1,5 @@
-//! Elementwise arithmetic beyond the four operations: division in all its kinds, clipping, sums of
-//! many.
+//! Elementwise arithmetic beyond the four operations: all kinds of division, clipping, sums of many
+//! tensors.
 
 use crate::backend::cpu::kernels::ARITHMETIC;
 use crate::backend::cpu::kernels::COMPLEX;
@@ -30,10 +30,10 @@ use crate::kernels::unary::RealFunction;
 use crate::tensor::DType;
 use crate::tensor::Element;
 
-/// Types that TensorFlow's `Mod` and `TruncateMod` take.
+/// Types that TensorFlow's `Mod` and `TruncateMod` support.
 const REMAINDERS: [DType; 4] = [DType::F32, DType::F64, DType::I32, DType::I64];
 
-/// Types that TensorFlow's `Round` takes.
+/// Types that TensorFlow's `Round` supports.
 const ROUNDED: [DType; 6] = [
     DType::F32,
     DType::F64,
@@ -43,7 +43,7 @@ const ROUNDED: [DType; 6] = [
     DType::I64,
 ];
 
-/// Types that TensorFlow's `ClipByValue` takes, but for complex ones.
+/// Types that TensorFlow's `ClipByValue` supports, except complex ones.
 const CLIPPED: [DType; 10] = [
     DType::F32,
     DType::F64,
@@ -122,7 +122,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     });
 }
 
-/// TensorFlow `LeakyRelu`: `x`, not above 0 `alpha x`.
+/// TensorFlow `LeakyRelu`: `x` if it is above 0, otherwise `alpha * x`.
 fn leaky_relu(node: &KernelConstruction<'_>) -> Made {
     let alpha = float_attr(node, "alpha", 0.2)?;
     dispatch_real!(type_attr(node, "T")?, T => {
@@ -148,8 +148,8 @@ fn sign(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// TensorFlow `Round`: halves to even; integers are what they are, as its documentation says (its
-/// kernel of 2.21 makes them all 0).
+/// TensorFlow `Round`: halves are rounded to even. Integers are unchanged, as TensorFlow documents
+/// it; the kernel of TensorFlow 2.21 makes them all 0.
 fn round(node: &KernelConstruction<'_>) -> Made {
     if INTEGERS.contains(&type_attr(node, "T")?) {
         return view(|context| Ok(context.input(0)?.shape().clone()));
@@ -193,7 +193,7 @@ fn truncate_mod(node: &KernelConstruction<'_>) -> Made {
     }
 }
 
-/// TensorFlow `AddN`: one after the other, without broadcasting.
+/// TensorFlow `AddN`: adds the inputs in order, without broadcasting.
 fn add_n<T: Arithmetic>(context: &KernelContext<'_>) -> Result<(), KernelError> {
     let first = context.input(0)?;
     for (index, other) in context.inputs().enumerate().skip(1) {
@@ -205,7 +205,7 @@ fn add_n<T: Arithmetic>(context: &KernelContext<'_>) -> Result<(), KernelError> 
                 other.shape()
             )));
         }
-        // The type is held to be T's here, before anything is written.
+        // Checks that the type is T before anything is written.
         other.as_slice::<T>()?;
     }
     let x = first.as_slice::<T>()?;
@@ -223,8 +223,8 @@ fn add_n<T: Arithmetic>(context: &KernelContext<'_>) -> Result<(), KernelError> 
     })
 }
 
-/// TensorFlow `ClipByValue`: bounds are scalars or as large as the input; a bound that is NaN does
-/// not bound.
+/// TensorFlow `ClipByValue`: bounds are scalars or have the input's shape. A bound that is NaN is
+/// ignored.
 fn clip_by_value<T: Element>(
     context: &KernelContext<'_>,
     clipped: impl Fn(T, T, T) -> T + Sync,

@@ -29,10 +29,10 @@ use crate::tensor::RANK_MAX;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-/// Elements of a range that are worth handing to another thread.
+/// Minimum number of elements of a range per thread.
 const GRAIN: usize = 32 * 1024;
 
-/// Types that TensorFlow's `Range` takes.
+/// Types that TensorFlow's `Range` supports.
 pub(in crate::backend) const RANGES: [DType; 10] = [
     DType::F32,
     DType::F64,
@@ -100,7 +100,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
 }
 
-/// TensorFlow `Shape`, `ShapeN`, `Size`: of tensors of any type.
+/// TensorFlow `Shape`, `ShapeN` and `Size`, for tensors of any type.
 pub(in crate::backend) fn measure(node: &KernelConstruction<'_>) -> Made {
     fn made<T: Number>(of_size: bool) -> Made {
         kernel(move |context| {
@@ -137,7 +137,7 @@ pub(in crate::backend) fn rank(_: &KernelConstruction<'_>) -> Made {
     })
 }
 
-/// Sizes as elements of a tensor.
+/// Writes sizes as elements of a tensor.
 fn measured<T: Number>(sizes: &[usize], out: &mut [T]) -> Result<(), KernelError> {
     for (axis, (&size, o)) in sizes.iter().zip(out).enumerate() {
         let found = i64::try_from(size)
@@ -156,7 +156,7 @@ fn measured<T: Number>(sizes: &[usize], out: &mut [T]) -> Result<(), KernelError
     Ok(())
 }
 
-/// The shape that the elements of this tensor say.
+/// Returns the shape whose dimensions are the elements of this tensor.
 fn shape_of(sizes: &Tensor, what: &str) -> Result<Shape, KernelError> {
     let sizes = indices(sizes)?;
     if sizes.len() > RANK_MAX {
@@ -177,10 +177,10 @@ fn shape_of(sizes: &Tensor, what: &str) -> Result<Shape, KernelError> {
         .collect()
 }
 
-/// The shape that TensorFlow `Fill` gives its value.
+/// Returns the shape that TensorFlow `Fill` gives its value.
 pub(in crate::backend) fn filled_shape(context: &KernelContext<'_>) -> Result<Shape, KernelError> {
     let (dims, value) = (context.input(0)?, context.input(1)?);
-    // As TensorFlow, with the forms that old graphs have.
+    // Like TensorFlow, accepts the forms of old graphs.
     if dims.shape().rank() > 1 {
         return Err(KernelError::invalid(format!(
             "dims must represent a vector, got shape {}",
@@ -216,12 +216,12 @@ fn fill(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// A scalar, or what old graphs have instead: a vector of one element.
+/// Returns whether this is a scalar or, as in old graphs, a vector of one element.
 fn is_scalar(shape: &Shape) -> bool {
     matches!(shape.dims(), [] | [1])
 }
 
-/// A text for each element of the shape, which must not be larger than memory can be.
+/// Returns one string per element of the shape, which must not exceed the address space.
 fn filled_strings(
     shape: &Shape,
     text: impl FnMut(usize) -> Arc<[u8]>,
@@ -285,7 +285,7 @@ fn broadcast_to(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// TensorFlow `BroadcastArgs`: the shape in which two shapes meet.
+/// TensorFlow `BroadcastArgs`: the shape to which two shapes broadcast.
 pub(in crate::backend) fn broadcast_args(node: &KernelConstruction<'_>) -> Made {
     dispatch!(type_attr(node, "T")?, [I32: i32, I64: i64], T => kernel(|context| {
         let (lhs, rhs) = (context.input(0)?, context.input(1)?);
@@ -302,7 +302,7 @@ pub(in crate::backend) fn broadcast_args(node: &KernelConstruction<'_>) -> Made 
     }))
 }
 
-/// TensorFlow `Range`: `start + i * delta`, each step of it rounded to the type.
+/// TensorFlow `Range`: `start + i * delta`, each operation rounded to the type.
 pub(in crate::backend) fn range(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "Tidx")?;
     if INTEGERS.contains(&dtype) {

@@ -22,7 +22,7 @@ use crate::kernels::epilogue::Activation;
 use crate::tensor::DType;
 use crate::tensor::Tensor;
 
-/// Replaces nodes of a CPU device by those for which there are kernels here.
+/// Fuses the nodes of a CPU device for which this module has kernels.
 pub(in crate::backend::cpu) fn fuse(graph: &mut PartitionGraph<'_>) {
     fuse_epilogues(graph, &REALS, is_activation);
 }
@@ -47,8 +47,8 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     }
 }
 
-/// A matmul or convolution whose bias is the input after its operands, and the activation that
-/// follows.
+/// A matmul or convolution with a bias, which is the input after its operands, and the activation
+/// that follows.
 struct Fused {
     base_kernel: Box<dyn Kernel>,
     dtype: DType,

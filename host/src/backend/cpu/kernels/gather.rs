@@ -1,4 +1,4 @@
-//! Elements picked by their indices.
+//! Gathers: elements selected by their indices.
 
 use smallvec::SmallVec;
 
@@ -26,10 +26,10 @@ use crate::kernels::strided::row_major_strides;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 
-/// Types of indices that `GatherV2` and `GatherNd` take.
+/// Types of indices that `GatherV2` and `GatherNd` support.
 pub(in crate::backend) const GATHERED_BY: [DType; 3] = [DType::I16, DType::I32, DType::I64];
 
-/// Types of indices that `OneHot` takes.
+/// Types of indices that `OneHot` supports.
 pub(in crate::backend) const HOT: [DType; 4] = [DType::U8, DType::I8, DType::I32, DType::I64];
 
 pub(super) fn register(registry: &mut KernelRegistry) {
@@ -62,11 +62,11 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
 }
 
-/// A gather, and the shape of its result.
+/// A gather, its positions, and the shape of its result.
 pub(in crate::backend) type Gathered = (Gather, Scratch<usize>, Shape);
 
-/// TensorFlow `Gather` (along the first axis) and `GatherV2` (along its third input): with
-/// positions that are in range.
+/// TensorFlow `Gather` (along the first axis) and `GatherV2` (along the axis in its third input).
+/// The returned positions are in range.
 pub(in crate::backend) fn gathered(
     context: &KernelContext<'_>,
     has_axis: bool,
@@ -105,7 +105,7 @@ fn gather(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// `params[..axis] + indices[batch_dims..] + params[axis + 1..]`.
+/// Returns the shape `params[..axis] + indices[batch_dims..] + params[axis + 1..]`.
 fn plan(
     params: &Shape,
     indices: &Shape,
@@ -127,7 +127,7 @@ fn plan(
     })?;
     let batch = axis_index(batch_dims, i.len() + 1)
         .filter(|_| batch_dims >= 0)
-        // Negative ones count from the rank of the indices.
+        // A negative value counts from the rank of the indices.
         .or_else(|| axis_index(batch_dims, i.len()).filter(|_| batch_dims < 0))
         .ok_or_else(|| {
             KernelError::invalid(format!(
@@ -162,7 +162,7 @@ fn plan(
     Ok((gather, shape))
 }
 
-/// The indices, which all lie in `[0, length)`.
+/// Returns the indices after checking that all are in `[0, length)`.
 fn checked<I: Copy + Into<i64>>(
     indices: &[I],
     shape: &Shape,
@@ -184,7 +184,7 @@ fn checked<I: Copy + Into<i64>>(
     Ok(positions)
 }
 
-/// `[1,0]` for an element of a tensor, nothing for a scalar.
+/// Formats the position of a tensor's element, such as `[1,0]`; empty for a scalar.
 fn place(dims: &[usize], mut flat: usize) -> String {
     if dims.is_empty() {
         return String::new();
@@ -197,7 +197,7 @@ fn place(dims: &[usize], mut flat: usize) -> String {
     Shape::new(&index).to_string()
 }
 
-/// Whether TensorFlow `GatherNd` gives 0 for indices that are out of range.
+/// Returns whether TensorFlow `GatherNd` writes 0 for indices that are out of range.
 pub(in crate::backend) fn ignores_bad_attr(
     node: &KernelConstruction<'_>,
 ) -> Result<bool, KernelError> {
@@ -217,12 +217,12 @@ fn gather_nd(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// Slices of input 0 that TensorFlow `GatherNd` copies.
+/// The slices of input 0 that TensorFlow `GatherNd` copies.
 pub(in crate::backend) struct Slices {
     pub(in crate::backend) shape: Shape,
-    /// Where each starts; [`gather::NOWHERE`] where bad indices are ignored.
+    /// Start of each slice; [`gather::NOWHERE`] for an ignored bad index.
     pub(in crate::backend) starts: Scratch<usize>,
-    /// Elements of each.
+    /// Elements per slice.
     pub(in crate::backend) size: usize,
 }
 
@@ -274,7 +274,8 @@ pub(in crate::backend) fn slices(
     })
 }
 
-/// Where the slices start that rows of `depth` indices name; the first row that names none.
+/// Returns the start of the slice that each row of `depth` indices selects, or the first row that
+/// is out of range.
 fn starts_of<I: Copy + Into<i64> + std::fmt::Debug>(
     indices: &[I],
     depth: usize,
@@ -316,15 +317,15 @@ fn gather_slices<W: RawElements>(
     })
 }
 
-/// What TensorFlow `OneHot` fills.
+/// The plan of a TensorFlow `OneHot`.
 pub(in crate::backend) struct HotPlan {
     pub(in crate::backend) shape: Shape,
     pub(in crate::backend) depth: usize,
-    /// Elements behind the axis that is new.
+    /// Number of elements after the new axis.
     pub(in crate::backend) suffix: usize,
 }
 
-/// TensorFlow `OneHot` along an axis, of which -1 is the last.
+/// TensorFlow `OneHot` along an axis; -1 is the last one.
 pub(in crate::backend) fn hot_plan(
     context: &KernelContext<'_>,
     axis: i64,

@@ -1,4 +1,4 @@
-//! Images of another size, and blocks of pixels as channels or batches.
+//! Resizing of images, and blocks of pixels as channels or batches.
 
 use crate::backend::cpu::kernels::INDICES;
 use crate::backend::cpu::kernels::Made;
@@ -87,14 +87,14 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     }
 }
 
-/// How pixels are placed.
+/// How pixel positions of input and output correspond.
 #[derive(Debug, Clone, Copy)]
 struct Placing {
     align_corners: bool,
     half_pixel_centers: bool,
 }
 
-/// A resize whose inputs have been compared.
+/// A resize with checked inputs.
 struct Resized {
     shape: Shape,
     rows: Resize,
@@ -164,7 +164,7 @@ impl Placing {
     }
 }
 
-/// TensorFlow `ResizeBilinear`, whose result is always `float`.
+/// TensorFlow `ResizeBilinear`. The result is always `float`.
 fn resize_bilinear(node: &KernelConstruction<'_>) -> Made {
     let placing = Placing::new(node)?;
     dispatch_number!(type_attr(node, "T")?, T => kernel(move |context| {
@@ -208,7 +208,8 @@ fn image_dims(shape: &Shape) -> Result<[usize; 4], KernelError> {
         .map_err(|_| KernelError::invalid(format!("input rank should be 4: {shape}")))
 }
 
-/// TensorFlow `SpaceToDepth`, channels last: each block of pixels becomes the channels of one.
+/// TensorFlow `SpaceToDepth`, channels last: each block of pixels becomes the channels of one
+/// pixel.
 fn space_to_depth(node: &KernelConstruction<'_>) -> Made {
     let block = block_size(node)?;
     dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
@@ -249,8 +250,7 @@ fn depth_to_space(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// Blocks of the dimensions behind the batch, and what is padded or cropped of each: (before,
-/// after).
+/// Blocks of the dimensions after the batch, and the padding or cropping of each: (before, after).
 struct Blocks {
     sizes: Vec<usize>,
     margins: Vec<(usize, usize)>,
@@ -302,9 +302,9 @@ impl Blocks {
         })
     }
 
-    /// Where, behind the batch, an element of the batched tensor stands in the space: `index` and
-    /// `block` are row-major numbers of its position and of its place in the block. `None` in
-    /// the margin.
+    /// Returns the position in the space, without the batch dimension, of an element of the batched
+    /// tensor. `index` and `block` are the row-major numbers of its position and of its position in
+    /// the block. `None` in the margin.
     fn place(
         &self,
         space: &[usize],
@@ -327,7 +327,7 @@ impl Blocks {
     }
 }
 
-/// TensorFlow `SpaceToBatchND`: each element of a block of pixels becomes an image of its own.
+/// TensorFlow `SpaceToBatchND`: each position in a block of pixels becomes an image of its own.
 fn space_to_batch(node: &KernelConstruction<'_>) -> Made {
     dispatch_raw!(type_attr(node, "T")?, W => kernel(|context| {
         let input = context.input(0)?;
@@ -369,7 +369,7 @@ fn space_to_batch(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// TensorFlow `BatchToSpaceND`: the reverse of `SpaceToBatchND`, with a margin cropped.
+/// TensorFlow `BatchToSpaceND`: the inverse of `SpaceToBatchND`, with a cropped margin.
 fn batch_to_space(node: &KernelConstruction<'_>) -> Made {
     dispatch_raw!(type_attr(node, "T")?, W => kernel(|context| {
         let input = context.input(0)?;
@@ -403,7 +403,7 @@ fn batch_to_space(node: &KernelConstruction<'_>) -> Made {
             if out.is_empty() {
                 return Ok(());
             }
-            // Every element of the result has one source; sources in the margin go nowhere.
+            // Every element of the result has one source; sources in the margin are dropped.
             for (row, x) in x.chunks_exact(inner).enumerate() {
                 let (image, index) = (row / n_indices, row % n_indices);
                 let (block, image) = (image / batch, image % batch);

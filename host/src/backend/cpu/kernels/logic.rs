@@ -1,4 +1,4 @@
-//! Comparisons, and functions of booleans and of bits.
+//! Comparisons, and functions of booleans and bits.
 
 use crate::backend::cpu::kernels::ELEMENTS;
 use crate::backend::cpu::kernels::INTEGERS;
@@ -86,7 +86,7 @@ fn is_infinite<T: Number>(x: T) -> bool {
     x == T::LOWEST || x == T::HIGHEST
 }
 
-/// TensorFlow `Less`, .., `NotEqual`: with NaN, all but `NotEqual` are false.
+/// TensorFlow `Less` to `NotEqual`. With NaN, all but `NotEqual` are false.
 fn compare(registry: &mut KernelRegistry) {
     let mut add = |op: &str, make: fn(&KernelConstruction<'_>) -> Made| {
         registry.register(def(op).with_types("T", &NUMBERS).with_factory(make));
@@ -120,8 +120,8 @@ fn compare(registry: &mut KernelRegistry) {
     );
 }
 
-/// TensorFlow `Equal` (`if_equal`) and `NotEqual`. Asked not to fail, they find tensors whose
-/// shapes do not meet different.
+/// TensorFlow `Equal` (`if_equal`) and `NotEqual`. With `incompatible_shape_error` off, tensors
+/// whose shapes do not broadcast are different.
 fn equality(node: &KernelConstruction<'_>, if_equal: bool) -> Made {
     let must_meet = bool_attr(node, "incompatible_shape_error", true)?;
     let dtype = type_attr(node, "T")?;
@@ -131,7 +131,7 @@ fn equality(node: &KernelConstruction<'_>, if_equal: bool) -> Made {
                 context.input(0)?.as_strings()?,
                 context.input(1)?.as_strings()?,
             );
-            // The positions of strings are broadcast, as strings cannot be copied cheaply.
+            // Positions of strings are broadcast, because strings are expensive to copy.
             let places = |n: usize| -> Result<Scratch<u64>, KernelError> {
                 let mut places = Threads::of(context).scratch::<u64>(n)?;
                 (0..)
@@ -179,7 +179,7 @@ fn equal<T: Element>(
     }
 }
 
-/// One function of two elements, broadcast (TensorFlow `BinaryOp`).
+/// A function of two elements, broadcast (TensorFlow `BinaryOp`).
 fn binary<T, O, F>(f: F) -> Made
 where
     T: Element,
@@ -197,7 +197,7 @@ where
     })
 }
 
-/// One function of one element (TensorFlow `UnaryOp`).
+/// A function of one element (TensorFlow `UnaryOp`).
 fn function<T, O, F>(f: F) -> Made
 where
     T: Element,

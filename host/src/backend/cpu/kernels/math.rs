@@ -42,7 +42,7 @@ use crate::tensor::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
-/// Types whose magnitude and sign TensorFlow's kernels take.
+/// Types for which TensorFlow has kernels of magnitude and sign.
 pub(super) const SIGNED: [DType; 8] = [
     DType::F32,
     DType::F64,
@@ -67,7 +67,7 @@ const MATRICES: [DType; 9] = [
     DType::Complex128,
 ];
 
-/// Real types whose squared differences TensorFlow has.
+/// Real types for which TensorFlow has squared differences.
 const REALS_AND_INDICES: [DType; 6] = [
     DType::F32,
     DType::F64,
@@ -158,7 +158,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
 }
 
-/// A function of real numbers, and of complex ones where TensorFlow has it.
+/// Registers a function of real numbers, and of complex ones if TensorFlow has it.
 pub(super) fn register_function(
     registry: &mut KernelRegistry,
     op: &'static str,
@@ -172,7 +172,7 @@ pub(super) fn register_function(
     registry.register(def.with_factory(move |node| real_function(node, function)));
 }
 
-/// One function of two complex numbers, computed with doubles.
+/// A function of two complex numbers, computed in double precision.
 fn complex_op<T: Complex>(f: fn(Complex128, Complex128) -> Complex128) -> Made {
     binary_op(move |x: T, y: T| T::narrow(f(x.widen(), y.widen())))
 }
@@ -187,7 +187,7 @@ pub(super) fn real_div(node: &KernelConstruction<'_>) -> Made {
     }
 }
 
-/// TensorFlow `DivNoNan`: 0 where the divisor is.
+/// TensorFlow `DivNoNan`: 0 if the divisor is 0.
 pub(super) fn div_no_nan(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "T")?;
     if COMPLEX.contains(&dtype) {
@@ -201,7 +201,7 @@ pub(super) fn div_no_nan(node: &KernelConstruction<'_>) -> Made {
     }
 }
 
-/// TensorFlow `Xdivy`: 0 where the dividend is 0.
+/// TensorFlow `Xdivy`: 0 if the dividend is 0.
 fn x_div_y(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "T")?;
     if COMPLEX.contains(&dtype) {
@@ -215,7 +215,7 @@ fn x_div_y(node: &KernelConstruction<'_>) -> Made {
     }
 }
 
-/// TensorFlow `Xlogy`: `x * log(y)`, and 0 where `x` is 0.
+/// TensorFlow `Xlogy`: `x * log(y)`, and 0 if `x` is 0.
 fn x_log_y(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "T")?;
     if COMPLEX.contains(&dtype) {
@@ -229,7 +229,7 @@ fn x_log_y(node: &KernelConstruction<'_>) -> Made {
     }
 }
 
-/// One function of two numbers, broadcast (TensorFlow `BinaryOp`).
+/// A function of two numbers, broadcast (TensorFlow `BinaryOp`).
 pub(super) fn binary_op<T, F>(f: F) -> Made
 where
     T: Element,
@@ -246,7 +246,7 @@ pub(super) fn broadcast<T: Element>(
 ) -> Result<(), KernelError> {
     let (lhs, rhs) = (context.input(0)?, context.input(1)?);
     if lhs.shape() == rhs.shape() {
-        // Most calls, and many of them small: nothing to plan.
+        // Most calls have equal shapes, and many are small: skip the plan.
         let (l, r) = (lhs.as_slice::<T>()?, rhs.as_slice::<T>()?);
         check(r, l.len())?;
         return context.fill_output(0, lhs.shape(), |out| {
@@ -289,7 +289,7 @@ fn power(node: &KernelConstruction<'_>) -> Made {
     }
 }
 
-/// One function of one number (TensorFlow `UnaryOp`).
+/// A function of one number (TensorFlow `UnaryOp`).
 pub(super) fn unary_op<T, F>(f: F) -> Made
 where
     T: Element,
@@ -305,7 +305,7 @@ where
     })
 }
 
-/// One function of a real number, over a slice at a time.
+/// A function of a real number, applied to whole slices.
 pub(super) fn real_function(node: &KernelConstruction<'_>, function: RealFunction) -> Made {
     let dtype = type_attr(node, "T")?;
     if let Some(function) = complex::function(function)
@@ -325,8 +325,8 @@ pub(super) fn real_function(node: &KernelConstruction<'_>, function: RealFunctio
     }))
 }
 
-/// TensorFlow `MatMul`: `[m, k] x [k, n] -> [m, n]`, each operand transposed first if its attribute
-/// says so.
+/// TensorFlow `MatMul`: `[m, k] x [k, n] -> [m, n]`. The attributes decide which operands are
+/// transposed first.
 pub(super) fn mat_mul(node: &KernelConstruction<'_>) -> Made {
     let transpose = transposed(node)?;
     dispatch!(
@@ -343,7 +343,7 @@ pub(super) fn mat_mul(node: &KernelConstruction<'_>) -> Made {
     )
 }
 
-/// What `MatMul` transposes.
+/// Returns which operands `MatMul` transposes.
 pub(in crate::backend) fn transposed(
     node: &KernelConstruction<'_>,
 ) -> Result<(bool, bool), KernelError> {
@@ -353,7 +353,7 @@ pub(in crate::backend) fn transposed(
     ))
 }
 
-/// `[m, k, n]` of a `MatMul` of operands of these shapes.
+/// Returns `[m, k, n]` of a `MatMul` of operands of these shapes.
 pub(in crate::backend) fn matmul_size(
     a: &Shape,
     b: &Shape,
@@ -382,7 +382,7 @@ pub(in crate::backend) fn matmul_size(
     Ok([m, k, n])
 }
 
-/// The matmul of `float` matrices. A constant right side is prepacked.
+/// A matmul of `float` matrices. A constant right side is prepacked.
 struct FloatMatMul {
     transpose: (bool, bool),
 }
@@ -410,7 +410,7 @@ impl Kernel for FloatMatMul {
         device: &dyn KernelDevice,
     ) -> Result<Option<Tensor>, KernelError> {
         let &[rows, columns] = constant.shape().dims() else {
-            return Ok(None); // Refused when it is computed, with both shapes.
+            return Ok(None); // Rejected when the kernel runs, with both shapes.
         };
         if index != 1 || self.transpose.0 {
             return Ok(None);
@@ -449,7 +449,7 @@ fn matmul_of<T: MatmulElement>(
     })
 }
 
-/// Both sides, transposed where they are to be, whose inner dimensions agree.
+/// Returns both sides, transposed if required, after checking that their inner dimensions agree.
 fn matrices<'a, T: MatmulElement>(
     context: &'a KernelContext<'_>,
     transpose: (bool, bool),

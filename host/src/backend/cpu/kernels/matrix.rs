@@ -1,4 +1,4 @@
-//! Batches of matmuls, and einsum.
+//! Batched matmuls, and einsum.
 
 use smallvec::SmallVec;
 
@@ -41,7 +41,7 @@ const BATCHES: [DType; 9] = [
     DType::Complex128,
 ];
 
-/// Types that TensorFlow has equations of.
+/// Types of TensorFlow's `Einsum`.
 const EQUATIONS: [DType; 8] = [
     DType::F32,
     DType::F64,
@@ -61,7 +61,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
                 .with_factory(|node| batch_mat_mul(node, type_attr(node, "T")?)),
         );
     }
-    // Operands and result of one type only.
+    // Operands and result have the same type.
     for dtype in BATCHES {
         registry.register(
             def("BatchMatMulV3")
@@ -79,8 +79,8 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 }
 
 /// TensorFlow `BatchMatMul` (equal batch dimensions), `BatchMatMulV2` and `BatchMatMulV3` (batch
-/// dimensions broadcast): `[.., m, k] x [.., k, n] -> [.., m, n]`, each operand transposed and
-/// conjugated first if its attribute says so.
+/// dimensions broadcast): `[.., m, k] x [.., k, n] -> [.., m, n]`. The attributes decide which
+/// operands are transposed and conjugated first.
 fn batch_mat_mul(node: &KernelConstruction<'_>, dtype: DType) -> Made {
     let (transposed, broadcasts) = batch_attrs(node)?;
     dispatch!(
@@ -93,7 +93,7 @@ fn batch_mat_mul(node: &KernelConstruction<'_>, dtype: DType) -> Made {
     )
 }
 
-/// Which operands are transposed, and whether batches broadcast.
+/// Returns which operands are transposed, and whether batches broadcast.
 pub(in crate::backend) fn batch_attrs(
     node: &KernelConstruction<'_>,
 ) -> Result<([bool; 2], bool), KernelError> {
@@ -210,7 +210,7 @@ pub(in crate::backend) fn plan(
     Ok((plan, shape))
 }
 
-/// TensorFlow `Einsum`: one or two operands.
+/// TensorFlow `Einsum` with one or two operands.
 fn einsum(node: &KernelConstruction<'_>) -> Made {
     let equation = equation(node)?;
     dispatch!(
@@ -223,7 +223,7 @@ fn einsum(node: &KernelConstruction<'_>) -> Made {
     )
 }
 
-/// The equation of an `Einsum`.
+/// Returns the equation of an `Einsum`.
 pub(in crate::backend) fn equation(node: &KernelConstruction<'_>) -> Result<Equation, KernelError> {
     let text = node
         .attrs

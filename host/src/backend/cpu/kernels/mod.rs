@@ -1,8 +1,8 @@
-//! The op table of CPU devices: registrations (op, types, host-memory arguments) and the kernels
-//! behind them.
+//! The op table of CPU devices: the registrations (op, types, host-memory arguments) and their
+//! kernels.
 //!
-//! One file per family. A kernel here reads attributes, compares shapes, allocates the result and
-//! calls [`crate::kernels`]; it does no arithmetic of its own.
+//! One file per family of ops. A kernel in this module reads attributes, checks shapes, allocates
+//! the result and calls [`crate::kernels`]; it does no arithmetic itself.
 
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
@@ -17,8 +17,8 @@ use crate::tensor::Element;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-/// Calls `$body` with `$T` standing for the Rust type of an element type, or gives an error for any
-/// other.
+/// Expands `$body` with `$T` as the Rust type of an element type, or returns an error for any other
+/// type.
 macro_rules! dispatch {
     ($dtype:expr, [$($variant:ident: $rust:ty),+ $(,)?], $T:ident => $body:expr) => {
         match $dtype {
@@ -52,7 +52,7 @@ macro_rules! dispatch_number {
     };
 }
 
-/// Real and complex numbers.
+/// Dispatches on real and complex numbers.
 macro_rules! dispatch_arithmetic {
     ($dtype:expr, $T:ident => $body:expr) => {
         dispatch!($dtype, [
@@ -71,7 +71,7 @@ macro_rules! dispatch_complex {
     };
 }
 
-/// All elements of fixed size.
+/// Dispatches on all element types of fixed size.
 macro_rules! dispatch_element {
     ($dtype:expr, $T:ident => $body:expr) => {
         dispatch!($dtype, [
@@ -161,7 +161,7 @@ const ARITHMETIC: [DType; 14] = [
     DType::Complex128,
 ];
 
-/// The types with `complex64` and `complex128`.
+/// Returns the types with `complex64` and `complex128` added.
 fn with_complex(types: &[DType]) -> Vec<DType> {
     types.iter().chain(&COMPLEX).copied().collect()
 }
@@ -214,15 +214,15 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     slice::register(registry);
 }
 
-/// What a kernel is made by.
+/// The result of creating a kernel.
 pub(in crate::backend) type Made = Result<Box<dyn Kernel>, KernelError>;
 
-/// A registration for CPU devices.
+/// Returns a registration for CPU devices.
 fn def(op: &str) -> KernelDef {
     KernelDef::new(op, super::DEVICE_TYPE)
 }
 
-/// A kernel that is one function.
+/// A kernel that consists of one function.
 struct Function<F>(F);
 
 impl<F> Kernel for Function<F>
@@ -234,7 +234,7 @@ where
     }
 }
 
-/// A kernel that is `compute`, which sets every output.
+/// Creates a kernel from `compute`, which must set every output.
 fn kernel<F>(compute: F) -> Made
 where
     F: Fn(&KernelContext<'_>) -> Result<(), KernelError> + Send + Sync + 'static,
@@ -242,7 +242,7 @@ where
     Ok(Box::new(Function(compute)))
 }
 
-/// A kernel whose output 0 is its input 0, under the shape that `shape` says.
+/// A kernel whose output 0 is its input 0 with the shape that `shape` returns.
 struct View<F>(F);
 
 impl<F> Kernel for View<F>
@@ -259,7 +259,7 @@ where
     }
 }
 
-/// A kernel that hands on its input 0 under another shape.
+/// Creates a kernel that forwards its input 0 with another shape.
 fn view<F>(shape: F) -> Made
 where
     F: Fn(&KernelContext<'_>) -> Result<Shape, KernelError> + Send + Sync + 'static,
@@ -267,7 +267,7 @@ where
     Ok(Box::new(View(shape)))
 }
 
-/// Output 0 of this shape, filled by `fill`.
+/// Allocates output 0 with this shape and fills it with `fill`.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "for shapes made on the spot; others go to `fill_output`"
@@ -284,7 +284,7 @@ pub(in crate::backend) fn unsupported(dtype: DType) -> KernelError {
     KernelError::Unimplemented(format!("element type {dtype}"))
 }
 
-/// The error for an attribute that is not there, or not of its kind.
+/// Returns the error for an attribute that is missing or of the wrong kind.
 pub(in crate::backend) fn bad_attr(
     node: &KernelConstruction<'_>,
     name: &str,
@@ -297,7 +297,7 @@ pub(in crate::backend) fn bad_attr(
     ))
 }
 
-/// Attribute `name`, a type.
+/// Returns attribute `name`, a type.
 pub(in crate::backend) fn type_attr(
     node: &KernelConstruction<'_>,
     name: &str,
@@ -307,7 +307,7 @@ pub(in crate::backend) fn type_attr(
         .ok_or_else(|| bad_attr(node, name, "type"))
 }
 
-/// Attribute `name`, a boolean; `default` where it is not given.
+/// Returns attribute `name`, a boolean; `default` if it is missing.
 pub(in crate::backend) fn bool_attr(
     node: &KernelConstruction<'_>,
     name: &str,
@@ -320,7 +320,7 @@ pub(in crate::backend) fn bool_attr(
     }
 }
 
-/// Attribute `name`, a string; `default` if it is missing.
+/// Returns attribute `name`, a string; `default` if it is missing.
 pub(in crate::backend) fn string_attr<'a>(
     node: &KernelConstruction<'a>,
     name: &str,
@@ -335,7 +335,7 @@ pub(in crate::backend) fn string_attr<'a>(
     }
 }
 
-/// Attribute `name`, a list of integers; `default` where it is not given.
+/// Returns attribute `name`, a list of integers; `default` if it is missing.
 pub(in crate::backend) fn ints_attr(
     node: &KernelConstruction<'_>,
     name: &str,
@@ -350,7 +350,7 @@ pub(in crate::backend) fn ints_attr(
     }
 }
 
-/// Attribute `name`, an integer; `default` where it is not given.
+/// Returns attribute `name`, an integer; `default` if it is missing.
 pub(in crate::backend) fn int_attr(
     node: &KernelConstruction<'_>,
     name: &str,
@@ -363,7 +363,7 @@ pub(in crate::backend) fn int_attr(
     }
 }
 
-/// Attribute `name`, a float; `default` where it is not given.
+/// Returns attribute `name`, a float; `default` if it is missing.
 pub(in crate::backend) fn float_attr(
     node: &KernelConstruction<'_>,
     name: &str,
@@ -376,7 +376,7 @@ pub(in crate::backend) fn float_attr(
     }
 }
 
-/// The elements of a tensor of shapes or indices (`int32` or `int64`).
+/// Returns the elements of a tensor of shapes or indices (`int32` or `int64`).
 pub(in crate::backend) fn indices(tensor: &Tensor) -> Result<Vec<i64>, KernelError> {
     let mut indices = scratch::list(tensor.shape().n_elements())?;
     match tensor.dtype() {

@@ -1,4 +1,4 @@
-//! Neural-network layers: convolution, pools, bias, activations, softmax.
+//! Neural-network layers: convolution, pooling, bias, activations, softmax.
 
 use smallvec::SmallVec;
 
@@ -39,11 +39,11 @@ use crate::tensor::Element;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-/// Types that TensorFlow's CPU convolution takes.
+/// Types that TensorFlow's CPU convolution supports.
 pub(super) const CONVOLVED: [DType; 5] =
     [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32];
 
-/// Types that TensorFlow's CPU `MaxPool` takes.
+/// Types that TensorFlow's CPU `MaxPool` supports.
 const POOLED: [DType; 12] = [
     DType::F32,
     DType::F64,
@@ -121,7 +121,7 @@ fn bias_add(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// Whether attribute `data_format` names the channels before rows and columns.
+/// Returns whether attribute `data_format` puts the channels before rows and columns.
 pub(in crate::backend) fn channels_first(
     node: &KernelConstruction<'_>,
 ) -> Result<bool, KernelError> {
@@ -134,7 +134,7 @@ pub(in crate::backend) fn channels_first(
     }
 }
 
-/// How a bias meets a value; the result has the value's shape.
+/// Plans how a bias is broadcast to a value; the result has the value's shape.
 fn bias_plan(value: &Shape, bias: &Shape, channels_first: bool) -> Result<Broadcast, KernelError> {
     let axis = bias_axis(value, bias, channels_first)?;
     let mut aligned: SmallVec<[usize; 4]> = SmallVec::from_elem(1, value.rank() - axis);
@@ -142,7 +142,7 @@ fn bias_plan(value: &Shape, bias: &Shape, channels_first: bool) -> Result<Broadc
     Broadcast::new(value, &Shape::new(&aligned))
 }
 
-/// The axis of the value that a bias has an element for each index of.
+/// Returns the axis of the value to which the bias applies; the bias has one element per index.
 pub(in crate::backend) fn bias_axis(
     value: &Shape,
     bias: &Shape,
@@ -167,7 +167,7 @@ pub(in crate::backend) fn bias_axis(
     Ok(axis)
 }
 
-/// Rows in, their number of columns, rows out.
+/// Input rows, their number of columns, output rows.
 type RowFunction<T> = fn(&[T], usize, &mut [T], Threads<'_>) -> Result<(), KernelError>;
 
 /// TensorFlow `Softmax` and `LogSoftmax`: over the last dimension.
@@ -183,14 +183,15 @@ fn softmax<T: SoftmaxRow>(
     })
 }
 
-/// Elements of a row of logits.
+/// Returns the number of elements in a row of logits.
 pub(in crate::backend) fn softmax_columns(logits: &Shape) -> Result<usize, KernelError> {
     logits.dims().last().copied().ok_or_else(|| {
         KernelError::invalid("logits must have at least one dimension, found a scalar")
     })
 }
 
-/// TensorFlow `Conv2D`, channels last; the filter's channels may divide the image's (groups).
+/// TensorFlow `Conv2D`, channels last. The filter may have fewer channels than the image if it
+/// divides their number (groups).
 pub(super) fn conv_2d(node: &KernelConstruction<'_>) -> Made {
     let windows = ConvolutionWindows::new(node)?;
     dispatch!(
@@ -204,7 +205,7 @@ pub(super) fn conv_2d(node: &KernelConstruction<'_>) -> Made {
     )
 }
 
-/// The convolution of `float` images. A constant filter is prepacked; any other one is written into
+/// A convolution of `float` images. A constant filter is prepacked; any other one is prepacked into
 /// panels in each run.
 struct FloatConvolution {
     windows: ConvolutionWindows,
@@ -230,13 +231,13 @@ impl Kernel for FloatConvolution {
         let n_elements = matmul::prepacked_len(matrix.rows(), matrix.columns());
         let f = filter.as_slice::<f32>()?;
         output(context, shape, |out| {
-            // Not in the memory that plans account for, and after the output: tensors go first.
+            // Scratch memory is allocated after the output, because plans account for tensors only.
             match n_elements.map(|n_elements| threads.scratch::<f32>(n_elements)) {
                 Some(Ok(mut panels)) => {
                     matmul::prepack(matrix, &mut panels);
                     convolution.apply_prepacked(x, &panels, out, threads)
                 }
-                // A kernel need not fail because there is no memory for the panels.
+                // Without memory for the panels, the filter is used in its original layout.
                 _ => convolution.apply(x, f, out, threads),
             }
         })
@@ -255,7 +256,7 @@ impl Kernel for FloatConvolution {
     }
 }
 
-/// A filter `[rows, columns, channels, output channels]` of one group as a matrix.
+/// Returns a filter `[rows, columns, channels, output channels]` of one group as a matrix.
 fn filter_matrix(filter: &Tensor) -> Result<MatrixView<'_, f32>, KernelError> {
     let dims = filter.shape().dims();
     let columns = dims.last().copied().unwrap_or(1);
@@ -276,7 +277,7 @@ fn convolve<T: MatmulElement>(
     })
 }
 
-/// What the attributes of `Conv2D` say.
+/// The attributes of `Conv2D`.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::backend) struct ConvolutionWindows {
     strides: [usize; 2],
@@ -294,7 +295,7 @@ impl ConvolutionWindows {
         })
     }
 
-    /// The convolution of inputs of these shapes, and the result's shape.
+    /// Plans the convolution of inputs of these shapes, and returns the result's shape.
     pub(in crate::backend) fn over(
         self,
         input: &Shape,
@@ -393,7 +394,7 @@ impl Windows {
         })
     }
 
-    /// The pool of an input of this shape, and the result's shape.
+    /// Plans the pooling of an input of this shape, and returns the result's shape.
     pub(in crate::backend) fn over(self, input: &Shape) -> Result<(Pool, Shape), KernelError> {
         let &[batch, rows, columns, channels] = input.dims() else {
             return Err(KernelError::invalid(format!(
@@ -415,7 +416,7 @@ impl Windows {
     }
 }
 
-/// Images have channels last only, as in TensorFlow's CPU kernels.
+/// Checks that images have channels last, the only layout of TensorFlow's CPU kernels.
 pub(super) fn channels_last(node: &KernelConstruction<'_>) -> Result<(), KernelError> {
     match string_attr(node, "data_format", "NHWC")? {
         "NHWC" => Ok(()),
@@ -426,7 +427,7 @@ pub(super) fn channels_last(node: &KernelConstruction<'_>) -> Result<(), KernelE
     }
 }
 
-/// Rows and columns of a list of four, whose batch and channels must be 1.
+/// Returns the row and column entries of a list of four, whose batch and channel entries must be 1.
 pub(super) fn spatial(
     node: &KernelConstruction<'_>,
     name: &str,
@@ -461,7 +462,7 @@ pub(super) fn spatial(
     Ok([positive(rows)?, positive(columns)?])
 }
 
-/// The padding of rows and columns.
+/// Returns the padding of rows and columns.
 pub(super) fn paddings(node: &KernelConstruction<'_>) -> Result<[Padding; 2], KernelError> {
     let list = ints_attr(node, "explicit_paddings", &[])?;
     let padding = string_attr(node, "padding", "")?;

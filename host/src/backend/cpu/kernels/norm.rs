@@ -1,4 +1,4 @@
-//! Normalisation: of batches, of neighbouring channels.
+//! Normalisation over batches and over neighbouring channels.
 
 use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::bad_attr;
@@ -56,7 +56,7 @@ fn local_response(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// What the attributes of `LRN` say.
+/// Returns the attributes of `LRN`.
 pub(in crate::backend) fn response(
     node: &KernelConstruction<'_>,
 ) -> Result<LocalResponse, KernelError> {
@@ -80,7 +80,7 @@ pub(in crate::backend) fn response(
     })
 }
 
-/// The channels of an input of `LRN`.
+/// Returns the number of channels of an input of `LRN`.
 pub(in crate::backend) fn response_channels(input: &Shape) -> Result<usize, KernelError> {
     match *input.dims() {
         [_, _, _, channels] => Ok(channels),
@@ -93,13 +93,13 @@ pub(in crate::backend) fn response_channels(input: &Shape) -> Result<usize, Kern
     }
 }
 
-/// What the attributes of a batch normalisation say.
+/// The attributes of a batch normalisation.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::backend) struct BatchNorm {
     rank: usize,
     channels_first: bool,
     pub(in crate::backend) epsilon: f32,
-    /// `None` where mean and variance are given.
+    /// `None` if mean and variance are inputs.
     pub(in crate::backend) training: Option<Training>,
     pub(in crate::backend) has_third_space: bool,
 }
@@ -110,8 +110,8 @@ pub(in crate::backend) struct Training {
     pub(in crate::backend) factor: f32,
 }
 
-/// TensorFlow `FusedBatchNorm`, `FusedBatchNormV2`, `FusedBatchNormV3`: mean and variance are
-/// given, or (training) those of the batch.
+/// TensorFlow `FusedBatchNorm`, `FusedBatchNormV2` and `FusedBatchNormV3`. Mean and variance are
+/// inputs or, in training, those of the batch.
 fn batch_norm(node: &KernelConstruction<'_>) -> Made {
     let plan = BatchNorm::new(node)?;
     dispatch!(
@@ -144,7 +144,7 @@ impl BatchNorm {
         })
     }
 
-    /// The channels of an input of this shape.
+    /// Returns the channels of an input of this shape.
     pub(in crate::backend) fn channels(&self, input: &Shape) -> Result<Channels, KernelError> {
         let dims = input.dims();
         if dims.len() != self.rank {
@@ -165,8 +165,8 @@ impl BatchNorm {
         })
     }
 
-    /// Compares a tensor of numbers of the channels with those of the input; some that are not
-    /// looked at may have any length.
+    /// Checks that a tensor has one number per channel of the input. A tensor that is not read may
+    /// have any length.
     pub(in crate::backend) fn check_given(
         &self,
         name: &str,
@@ -184,7 +184,7 @@ impl BatchNorm {
         Ok(())
     }
 
-    /// Whether the mean and variance that are given count.
+    /// Returns whether the input mean and variance are used.
     pub(in crate::backend) fn reads_old(&self) -> bool {
         self.training.is_none_or(|training| training.factor != 1.0)
     }
@@ -234,7 +234,7 @@ impl BatchNorm {
         } else {
             #[expect(clippy::cast_precision_loss, reason = "a number of elements")]
             let n_values = (channels.outer * channels.inner) as f32;
-            // Bessel's correction, of the running variance only.
+            // Bessel's correction applies to the running variance only.
             let correction = n_values / (n_values - 1.0).max(1.0);
             let running =
                 |old: &[f32], new: &[f32], correction: f32, channel: usize| match self.training {
@@ -252,7 +252,7 @@ impl BatchNorm {
             fill(4, &|channel| variance[channel])?;
         }
         if self.has_third_space {
-            // Only a GPU's library has something to keep there.
+            // Only GPU libraries store anything in this output.
             context.fill_output::<f32>(5, &Shape::scalar(), |out| {
                 out.fill(0.0);
                 Ok(())

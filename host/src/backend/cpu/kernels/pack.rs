@@ -1,4 +1,4 @@
-//! Tensors that become one along a new axis, and the other way round.
+//! Stacking of tensors along a new axis, and unstacking.
 
 use smallvec::SmallVec;
 
@@ -67,7 +67,8 @@ fn make_pack(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// Shape of the stacked tensor, and how many adjacent elements of an input stay adjacent.
+/// Returns the shape of the stacked tensor, and the number of adjacent elements of an input that
+/// stay adjacent.
 pub(in crate::backend) fn pack_plan(
     context: &KernelContext<'_>,
     axis: i64,
@@ -97,7 +98,7 @@ fn product(dims: &[usize]) -> usize {
     dims.iter().fold(1, |n, &dim| n.saturating_mul(dim))
 }
 
-/// TensorFlow `Unpack`: an output per index of an axis.
+/// TensorFlow `Unpack`: one output per index of an axis.
 fn make_unpack(node: &KernelConstruction<'_>) -> Made {
     let axis = int_attr(node, "axis", Some(0))?;
     let n_parts = int_attr(node, "num", None)?;
@@ -138,8 +139,8 @@ fn unpack<T: Element>(
     Ok(())
 }
 
-/// Shape of each part, how many neighbours of the input stay neighbours, and how many parts there
-/// are.
+/// Returns the shape of each part, the number of adjacent input elements that stay adjacent, and
+/// the number of parts.
 pub(in crate::backend) fn unpack_plan(
     context: &KernelContext<'_>,
     axis: i64,

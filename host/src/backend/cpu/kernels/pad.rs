@@ -1,4 +1,4 @@
-//! Margins around tensors.
+//! Padding of tensors.
 
 use crate::backend::cpu::kernels::INDICES;
 use crate::backend::cpu::kernels::Made;
@@ -34,7 +34,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     add("MirrorPad", mirror_pad);
 }
 
-/// TensorFlow `Pad` (with 0, `false` or the empty text) and `PadV2` (with its third input).
+/// TensorFlow `Pad` (with 0, `false` or the empty string) and `PadV2` (with its third input).
 fn pad(node: &KernelConstruction<'_>) -> Made {
     let has_value = node.op == "PadV2";
     dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
@@ -55,7 +55,7 @@ fn pad(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// What TensorFlow `PadV2` puts around its input 0, a scalar.
+/// Returns the scalar with which TensorFlow `PadV2` pads its input 0.
 pub(in crate::backend) fn margin<'a>(
     context: &'a KernelContext<'_>,
 ) -> Result<&'a Tensor, KernelError> {
@@ -69,7 +69,7 @@ pub(in crate::backend) fn margin<'a>(
     Ok(value)
 }
 
-/// What margins of TensorFlow `MirrorPad` repeat.
+/// Returns which elements TensorFlow `MirrorPad` repeats in the margins.
 pub(in crate::backend) fn mirror_attr(
     node: &KernelConstruction<'_>,
 ) -> Result<Mirror, KernelError> {
@@ -99,7 +99,7 @@ fn mirror_pad(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// The margins of input 0 that input 1 asks for.
+/// Returns the margins of input 0, which are input 1.
 pub(in crate::backend) fn plan(context: &KernelContext<'_>) -> Result<Pad, KernelError> {
     let (input, paddings) = (context.input(0)?, context.input(1)?);
     if !matches!(paddings.shape().dims(), [_, 2]) {

@@ -1,4 +1,4 @@
-//! Elements that are copied without being interpreted: unsigned integers of their size, and
+//! Elements that are copied without being interpreted: as unsigned integers of the same size, or as
 //! strings.
 
 use std::borrow::Cow;
@@ -16,8 +16,8 @@ use crate::tensor::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
-/// Calls `$body` with `$W` standing for the [`RawElements`] of an element type, or returns an error
-/// for a type that has none.
+/// Expands `$body` with `$W` as the [`RawElements`] of an element type, or returns an error for a
+/// type that has none.
 macro_rules! dispatch_raw {
     ($dtype:expr, $W:ident => $body:expr) => {{
         use $crate::backend::cpu::kernels::raw::Fixed;
@@ -72,16 +72,16 @@ pub(in crate::backend) const MOVED: [DType; 16] = [
     DType::String,
 ];
 
-/// How the elements of a tensor are read and written if their meaning does not matter. The default
-/// element is 0, `false`, or the empty string.
+/// Reads and writes the elements of a tensor regardless of their meaning. The default element is 0,
+/// `false`, or the empty string.
 pub(super) trait RawElements: 'static {
     /// The raw form of an element.
     type Raw<'a>: Copy + Default + Send + Sync;
 
-    /// The elements, row-major.
+    /// Returns the elements, row-major.
     fn read(tensor: &Tensor) -> Result<Cow<'_, [Self::Raw<'_>]>, KernelError>;
 
-    /// Creates output `index`, whose elements are all written by `fill`.
+    /// Creates output `index`; `fill` writes all of its elements.
     fn write<'a>(
         context: &KernelContext<'_>,
         index: usize,
@@ -91,7 +91,7 @@ pub(super) trait RawElements: 'static {
     ) -> Result<(), KernelError>;
 }
 
-/// Elements that are as large as `W`.
+/// Elements of the size of `W`.
 pub(super) struct Fixed<W>(PhantomData<W>);
 
 /// Strings.
@@ -118,8 +118,8 @@ impl<W: bytemuck::Pod + Default + Send + Sync> RawElements for Fixed<W> {
 }
 
 impl RawElements for Strings {
-    /// Strings are shared and not copied, so that a large one may be repeated often. `None` means
-    /// the empty string.
+    /// Strings are shared rather than copied, so that a large one may be repeated often. `None`
+    /// means the empty string.
     type Raw<'a> = Option<&'a Arc<[u8]>>;
 
     fn read(tensor: &Tensor) -> Result<Cow<'_, [Option<&Arc<[u8]>>]>, KernelError> {
@@ -136,7 +136,7 @@ impl RawElements for Strings {
         shape: Shape,
         fill: impl FnOnce(&mut [Option<&'a Arc<[u8]>>]) -> Result<(), KernelError>,
     ) -> Result<(), KernelError> {
-        // Before the list is made: a shape that no machine can hold is an error.
+        // Checked before the list is allocated: a shape that exceeds the address space is an error.
         shape.size_bytes(DType::String).map_err(TensorError::from)?;
         let n = shape.n_elements();
         let mut strings = scratch::list(n)?;
@@ -152,15 +152,14 @@ impl RawElements for Strings {
     }
 }
 
-/// The elements of a tensor of integers of any size.
+/// Returns the elements of a tensor of integers of any size.
 pub(in crate::backend) fn integers(tensor: &Tensor) -> Result<SmallVec<[i64; 8]>, KernelError> {
     fn widened<T: crate::tensor::Element + Into<i64>>(
         tensor: &Tensor,
     ) -> Result<SmallVec<[i64; 8]>, KernelError> {
         let elements = tensor.as_slice::<T>()?;
         let mut integers: SmallVec<[i64; 8]> = SmallVec::new();
-        // Few in any graph that makes sense, but whatever was fed is read before it is found to be
-        // wrong.
+        // A sensible graph has few, but a fed tensor of any size is read before it is checked.
         if integers.try_reserve_exact(elements.len()).is_err() {
             return Err(scratch::out_of_memory(elements.len().saturating_mul(8)));
         }
@@ -177,7 +176,7 @@ pub(in crate::backend) fn integers(tensor: &Tensor) -> Result<SmallVec<[i64; 8]>
     }
 }
 
-/// The elements of a vector of integers; `what` names it.
+/// Returns the elements of a vector of integers. `what` names it in errors.
 pub(super) fn vector(tensor: &Tensor, what: &str) -> Result<SmallVec<[i64; 8]>, KernelError> {
     if tensor.shape().rank() != 1 {
         return Err(KernelError::invalid(format!(
@@ -188,7 +187,7 @@ pub(super) fn vector(tensor: &Tensor, what: &str) -> Result<SmallVec<[i64; 8]>, 
     integers(tensor)
 }
 
-/// A single integer; `what` names it.
+/// Returns a single integer. `what` names it in errors.
 pub(super) fn scalar(tensor: &Tensor, what: &str) -> Result<i64, KernelError> {
     match (tensor.shape().rank(), &integers(tensor)?[..]) {
         (0, &[value]) => Ok(value),
@@ -199,7 +198,7 @@ pub(super) fn scalar(tensor: &Tensor, what: &str) -> Result<i64, KernelError> {
     }
 }
 
-/// The number of elements under these dimensions; saturates beside a dimension of 0 only.
+/// Returns the number of elements of these dimensions. Saturates only if another dimension is 0.
 pub(in crate::backend) fn product(dims: &[usize]) -> usize {
     dims.iter()
         .fold(1usize, |product, &dim| product.saturating_mul(dim))

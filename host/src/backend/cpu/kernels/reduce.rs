@@ -1,4 +1,4 @@
-//! Reductions, positions of extremes, running sums.
+//! Reductions, positions of extremes, cumulative sums and products.
 
 use crate::backend::cpu::kernels::ARITHMETIC;
 use crate::backend::cpu::kernels::INDICES;
@@ -94,8 +94,8 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     }
 }
 
-/// How input 0 is reduced over the axes in input 1; whether the result is
-/// the input under another shape.
+/// Plans the reduction of input 0 over the axes in input 1, and returns whether the result is the
+/// input with another shape.
 pub(in crate::backend) fn reduction_plan(
     context: &KernelContext<'_>,
     keep_dims: bool,
@@ -124,7 +124,7 @@ fn reduction<T: Element, R: Reducer<T> + 'static>(node: &KernelConstruction<'_>)
     })
 }
 
-/// TensorFlow `ArgMax` and `ArgMin`: NaNs are passed over, and the first of several equals wins.
+/// TensorFlow `ArgMax` and `ArgMin`. NaNs are skipped, and the first of equal elements wins.
 fn positions(registry: &mut KernelRegistry) {
     let types = [&NUMBERS[..], &[DType::Bool]].concat();
     for (op, output_types) in [
@@ -162,7 +162,7 @@ fn make_arg(node: &KernelConstruction<'_>, largest: bool) -> Made {
     }
 }
 
-/// The axis that input 1 names, and the shape without it.
+/// Returns the axis in input 1, and the shape without it.
 pub(in crate::backend) fn extreme_plan(
     context: &KernelContext<'_>,
 ) -> Result<(AxisView, Shape), KernelError> {
@@ -207,7 +207,7 @@ fn arg<T: Ordered, O: Number>(
     })
 }
 
-/// The only element of a scalar; `message` says what is wrong with anything else.
+/// Returns the only element of a scalar; `message` describes the error for any other shape.
 fn scalar_index(tensor: &Tensor, message: impl FnOnce() -> String) -> Result<i64, KernelError> {
     if tensor.shape().rank() != 0 {
         return Err(KernelError::invalid(message()));
@@ -218,7 +218,7 @@ fn scalar_index(tensor: &Tensor, message: impl FnOnce() -> String) -> Result<i64
     Ok(index)
 }
 
-/// How TensorFlow `Cumsum` and `Cumprod` run.
+/// Returns the options of TensorFlow `Cumsum` and `Cumprod`.
 pub(in crate::backend) fn scan_options(
     node: &KernelConstruction<'_>,
 ) -> Result<ScanOptions, KernelError> {
@@ -228,7 +228,7 @@ pub(in crate::backend) fn scan_options(
     })
 }
 
-/// The axis along which they do, input 1.
+/// Returns the axis of the scan, input 1.
 pub(in crate::backend) fn scan_view(context: &KernelContext<'_>) -> Result<AxisView, KernelError> {
     let (input, axis) = (context.input(0)?, context.input(1)?);
     let shape = input.shape();

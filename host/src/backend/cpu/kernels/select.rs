@@ -22,7 +22,7 @@ use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-/// The result's shape, and how the three operands are repeated to it.
+/// The result's shape, and how the three operands are broadcast to it.
 pub(in crate::backend) type Plan =
     fn(&Shape, &Shape, &Shape) -> Result<(Shape, Spread<3>), KernelError>;
 
@@ -58,14 +58,14 @@ fn make(node: &KernelConstruction<'_>, plan: Plan) -> Made {
     }))
 }
 
-/// The same for strings: selects positions, then copies the strings there.
+/// The same for strings: selects positions, then copies their strings.
 fn strings(context: &KernelContext<'_>, plan: Plan) -> Result<(), KernelError> {
     let (condition, t, e) = (context.input(0)?, context.input(1)?, context.input(2)?);
     let (shape, spread) = plan(condition.shape(), t.shape(), e.shape())?;
     let condition = condition.as_slice::<Boolean>()?;
     let (t, e) = (t.as_strings()?, e.as_strings()?);
     let threads = Threads::of(context);
-    // Those of one follow those of the other.
+    // The positions of the second operand follow those of the first.
     let places = |first: usize, n: usize| -> Result<Scratch<usize>, KernelError> {
         let mut places = threads.scratch::<usize>(n)?;
         (first..)
@@ -101,7 +101,7 @@ pub(in crate::backend) fn broadcast(
     Ok((shape, spread))
 }
 
-/// TensorFlow `Select`: a condition for all, for each element, or for each row.
+/// TensorFlow `Select`: one condition for all elements, for each element, or for each row.
 pub(in crate::backend) fn by_rows(
     condition: &Shape,
     t: &Shape,

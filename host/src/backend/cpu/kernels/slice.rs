@@ -1,4 +1,4 @@
-//! Parts, orders and repetitions of tensors.
+//! Slices, permutations and repetitions of tensors.
 
 use crate::backend::cpu::kernels::INDICES;
 use crate::backend::cpu::kernels::Made;
@@ -70,7 +70,8 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     registry.register(def("Squeeze").with_factory(squeeze));
 }
 
-/// Output 0: input 0 in another order, or input 0 itself where the order is the same.
+/// Writes the elements of input 0 to output 0 in another order, or forwards input 0 if the order is
+/// unchanged.
 pub(super) fn rearranged<W: RawElements>(
     context: &KernelContext<'_>,
     shape: Shape,
@@ -87,7 +88,7 @@ pub(super) fn rearranged<W: RawElements>(
     })
 }
 
-/// Which elements of input 0 a node's output 0 has, and its shape.
+/// Which elements of input 0 become a node's output 0, and its shape.
 pub(in crate::backend) type Rearrangement =
     Box<dyn Fn(&KernelContext<'_>) -> Result<(Shape, StridedCopy), KernelError> + Send + Sync>;
 
@@ -111,14 +112,14 @@ pub(in crate::backend) fn rearrangement(
             let permutation = vector(context.input(1)?, "perm")?;
             slice::transpose(context.input(0)?.shape(), &permutation)
         }),
-        // Of any type, also of `uint16`, which TensorFlow registers and its kernel refuses.
+        // Of any type, including `uint16`, which TensorFlow registers but its kernel rejects.
         "Tile" => Box::new(|context| {
             let multiples = vector(context.input(1)?, "multiples")?;
             slice::tile(context.input(0)?.shape(), &multiples)
         }),
         other => {
             return Err(KernelError::Unimplemented(format!(
-                "{other} as an order of elements"
+                "{other} does not rearrange elements"
             )));
         }
     })
@@ -148,7 +149,7 @@ fn strided_slice(node: &KernelConstruction<'_>) -> Result<Rearrangement, KernelE
     }))
 }
 
-/// A mask; only its lower 32 bits are about anything.
+/// Returns a mask; only its lower 32 bits have a meaning.
 fn mask_attr(node: &KernelConstruction<'_>, name: &str) -> Result<u32, KernelError> {
     match node.attrs.get(name) {
         None => Ok(0),
@@ -206,7 +207,7 @@ pub(in crate::backend) fn squeeze(node: &KernelConstruction<'_>) -> Made {
                     input.dims()[axis]
                 )));
             }
-            // Named twice is as good as once.
+            // A dimension may be listed twice.
             dims[axis] = usize::MAX;
         }
         let left = dims.into_iter().filter(|&dim| dim != usize::MAX);

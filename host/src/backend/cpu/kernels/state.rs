@@ -1,4 +1,4 @@
-//! Constants, feeds and nodes that hand on what they get.
+//! Constants, feeds and nodes that forward their input.
 
 use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::bad_attr;
@@ -29,7 +29,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     }
 }
 
-/// TensorFlow `Const`: the tensor is made once, with the kernel; executions share it.
+/// TensorFlow `Const`: the tensor is created once, with the kernel; executions share it.
 pub(in crate::backend) fn constant(node: &KernelConstruction<'_>) -> Made {
     let literal = node
         .attrs
@@ -48,7 +48,7 @@ pub(in crate::backend) fn constant(node: &KernelConstruction<'_>) -> Made {
     kernel(move |context| context.set_output(0, value.clone()))
 }
 
-/// TensorFlow `Placeholder`: is never executed when it is fed.
+/// TensorFlow `Placeholder`: not executed if it is fed.
 pub(in crate::backend) fn placeholder(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "dtype")?;
     let shape = node
@@ -63,7 +63,7 @@ pub(in crate::backend) fn placeholder(node: &KernelConstruction<'_>) -> Made {
     kernel(move |_| Err(KernelError::invalid(message.clone())))
 }
 
-/// TensorFlow `Identity`, and what differs from it in the gradient or in the feed only: no copy.
+/// TensorFlow `Identity`, and ops that differ from it only in the gradient or the feed: no copy.
 pub(in crate::backend) fn identity(_: &KernelConstruction<'_>) -> Made {
     view(|context| Ok(context.input(0)?.shape().clone()))
 }

@@ -46,7 +46,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     registry.register(def("DestroyResourceOp").with_factory(destroy));
 }
 
-/// A tensor of a fixed type, once it was assigned one (TensorFlow `Var`).
+/// A tensor of a fixed type, once one has been assigned (TensorFlow `Var`).
 #[derive(Debug)]
 struct Variable {
     dtype: DType,
@@ -61,7 +61,7 @@ impl Variable {
         }
     }
 
-    /// A kernel that panics leaves the old value, or the new one.
+    /// Ignores poisoning: a kernel that panics leaves either the old value or the new one.
     fn lock(&self) -> MutexGuard<'_, Option<Tensor>> {
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,7 +82,7 @@ impl Resource for Variable {
     }
 }
 
-/// TensorFlow `VarHandleOp`: says where the variable is; assigning makes it.
+/// TensorFlow `VarHandleOp`: returns a handle of the variable. The first assignment creates it.
 fn handle(node: &KernelConstruction<'_>) -> Made {
     let manager = node.device.resource_manager()?;
     let info = ContainerInfo::resolve(manager, node.node, node.attrs, true)?;
@@ -97,7 +97,7 @@ fn handle(node: &KernelConstruction<'_>) -> Made {
     kernel(move |context| context.set_output(0, tensor.clone()))
 }
 
-/// The variable of input 0, which must exist.
+/// Returns the variable of input 0, which must exist.
 fn variable(context: &KernelContext<'_>) -> Result<Arc<Variable>, KernelError> {
     context
         .resource::<Variable>(0)
@@ -125,14 +125,15 @@ fn no_value(context: &KernelContext<'_>) -> KernelError {
     }
 }
 
-/// A node is of another type than the variable. `is` says what of the node.
+/// Returns the error for a node whose type differs from the variable's. `is` says what has the
+/// type.
 fn wrong_type(variable: &str, dtype: DType, is: &str, given: DType) -> KernelError {
     KernelError::invalid(format!(
         "variable `{variable}` is of type {dtype}, {is} {given}"
     ))
 }
 
-/// What the variable holds now; later assignments do not change it.
+/// Returns the variable's current value; later assignments do not change it.
 fn read(context: &KernelContext<'_>) -> Result<Tensor, KernelError> {
     let variable = variable(context)?;
     let value = variable.lock().clone();
@@ -172,7 +173,7 @@ fn assign(node: &KernelConstruction<'_>) -> Made {
                 )));
             }
         }
-        // In the device's memory, and counted there; runs reuse the place of what they are given.
+        // In the device's memory and counted there: a run reuses the memory of its inputs.
         let value = context.device_context().copy_on_device(value)?;
         let variable: Arc<Variable> = context.resource_manager()?.lookup_or_create(
             &handle.container,
@@ -192,8 +193,8 @@ fn assign(node: &KernelConstruction<'_>) -> Made {
     })
 }
 
-/// TensorFlow `AssignAddVariableOp` and `AssignSubVariableOp`: one after the other, however many
-/// runs there are.
+/// TensorFlow `AssignAddVariableOp` and `AssignSubVariableOp`. Updates happen one after the other,
+/// even of concurrent runs.
 fn update(node: &KernelConstruction<'_>, is_sum: bool) -> Made {
     dispatch_arithmetic!(type_attr(node, "dtype")?, T => kernel(move |context| {
         let combine = if is_sum { T::plus } else { T::minus };
@@ -225,7 +226,7 @@ fn update_with<T: Arithmetic>(
             delta.shape()
         )));
     }
-    // Who has read the variable keeps what it has read.
+    // Earlier readers of the variable keep the value that they read.
     if held.as_slice_mut::<T>().is_none() {
         *held = context.device_context().copy_on_device(held)?;
     }

@@ -1,4 +1,4 @@
-//! What a fused function computes.
+//! The computation of a fused function.
 
 use std::sync::Arc;
 
@@ -16,31 +16,31 @@ use crate::kernels::spread::common_shape;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 
-/// Names of the steps' ops, as fused ops of TensorFlow have them.
+/// Names of the steps' ops, as in TensorFlow's fused ops.
 const FUSED_OPS: &str = "fused_ops";
 
-/// What each step reads, one after the other: inputs are counted from 0, then results.
+/// Operands of all steps, concatenated. Inputs are numbered from 0; results follow.
 const OPERANDS: &str = "operands";
 
-/// How many inputs there are.
+/// Number of inputs.
 const NUM_ARGS: &str = "num_args";
 
-/// What a step does with its operands.
+/// The operation of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Function {
-    /// A function of unary.c or unary_real.c, for each element.
+    /// A function of unary.c or unary_real.c, applied to each element.
     Unary(&'static str),
-    /// A function of binary.c, of operands that are repeated to one shape.
+    /// A function of binary.c, of operands that are broadcast to one shape.
     Binary(&'static str),
     /// Adds a number per column.
     Bias,
-    /// One number per row, whose dimension stays with size 1: a reducer of reducers.h.
+    /// One number per row, whose dimension is kept with size 1: a reducer of reducers.h.
     Row(&'static str),
 }
 
 impl Function {
-    /// What nodes of an op compute in single precision, if that can be a part of a fused function.
-    /// What else must hold of the node, its attributes say.
+    /// Returns what nodes of an op compute in single precision, if that can be a part of a fused
+    /// function. The node's attributes decide the rest.
     pub(super) fn of(op: &str) -> Option<Self> {
         Some(match op {
             "BiasAdd" => Self::Bias,
@@ -56,7 +56,7 @@ impl Function {
         })
     }
 
-    /// Whether to compute it costs more than to write and read its result.
+    /// Returns whether computing it again costs more than writing and reading its result.
     pub(super) fn is_costly(self) -> bool {
         let cheap = [
             "relu",
@@ -87,16 +87,16 @@ impl Function {
     }
 }
 
-/// A step, whose result is that of one node.
+/// A step; its result is that of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) op: Arc<str>,
     pub(super) function: Function,
-    /// An input, or the result of an earlier step: those are counted on from the inputs.
+    /// Inputs, or results of earlier steps, which are numbered after the inputs.
     pub(super) operands: SmallVec<[usize; 2]>,
 }
 
-/// Steps in their order; the last one's result is the function's.
+/// Steps in order; the last one's result is that of the function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Expression {
     pub(super) n_inputs: usize,
@@ -104,7 +104,7 @@ pub(super) struct Expression {
 }
 
 impl Expression {
-    /// Attributes of a node that say it.
+    /// Returns the node attributes that encode it.
     pub(super) fn attrs(&self, dtype: DType) -> AttrSet {
         let int = |n: usize| AttrValue::Int(i64::try_from(n).unwrap_or(i64::MAX));
         let ops = self.steps.iter().map(|step| AttrValue::from(&*step.op));
@@ -126,7 +126,7 @@ impl Expression {
         ])
     }
 
-    /// What the attributes of a node say.
+    /// Decodes the attributes of a node.
     pub(super) fn of(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
         Self::from_attrs(node.attrs).ok_or_else(|| {
             KernelError::invalid(format!(
@@ -170,11 +170,11 @@ impl Expression {
         steps.any(|step| matches!(step.function, Function::Row(_)))
     }
 
-    /// The shape of the result for inputs of these shapes.
+    /// Returns the shape of the result for inputs of these shapes.
     ///
     /// # Errors
-    /// [`KernelError::InvalidArgument`] where they do not meet, and where what is reduced has rows
-    /// of another length than the result.
+    /// [`KernelError::InvalidArgument`] if shapes do not match, or if a reduced value has rows of
+    /// another length than the result.
     pub(super) fn shape(&self, inputs: &[&Shape]) -> Result<Shape, KernelError> {
         let mut shapes: Vec<Shape> = inputs.iter().map(|&shape| shape.clone()).collect();
         let mut reduced = Vec::new();

@@ -32,18 +32,19 @@ use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-/// Elements of a row that a unit is, where rows are not reduced.
+/// Elements of a row per unit of work, if rows are not reduced.
 const RUN_CPU: usize = 1024;
 
 /// The same per work item of a group.
 const RUN_PER_ITEM_GPU: usize = 4;
 
-/// Groups per core or multiprocessor: enough to even out, few enough not to be felt.
+/// Groups per core or multiprocessor: enough for an even load, few enough to have a negligible
+/// overhead.
 const GROUPS_PER_UNIT: usize = 16;
 
 const GROUP_GPU: usize = 256;
 
-/// Types of which there are fused functions.
+/// Types for which there are fused functions.
 pub(super) const TYPES: [DType; 1] = [DType::F32];
 
 pub(in crate::backend::source) fn register(
@@ -54,25 +55,25 @@ pub(in crate::backend::source) fn register(
     registry.register(def.with_factory(fused));
 }
 
-/// An expression on a device.
+/// An expression, compiled for a device.
 struct Fused {
     expression: Expression,
     dtype: DType,
-    /// Lanes and work items of a group.
+    /// Lanes of vectors; `group` is the work items of a group.
     width: usize,
     group: usize,
     n_groups_max: usize,
     run: usize,
-    /// What the last shapes need, which the next run's are most likely.
+    /// The work prepared for the last shapes, which the next run most likely has, too.
     last: Mutex<Option<Arc<Prepared>>>,
     forms: Mutex<Vec<(Form, Arc<dyn DeviceFunction>)>>,
 }
 
-/// What inputs of some shapes need.
+/// The work prepared for inputs of some shapes.
 struct Prepared {
     inputs: SmallVec<[Shape; 8]>,
     output: Shape,
-    /// Units of work, and the function with its layout; without where there is nothing to do.
+    /// Units of work, the function and its layout; `None` if there is nothing to do.
     work: Option<(usize, Arc<dyn DeviceFunction>, Vec<u8>)>,
 }
 
@@ -87,7 +88,8 @@ impl Fused {
     fn new(expression: Expression, dtype: DType, traits: &ComputeTraits) -> Self {
         let (width, group) = match traits.kind {
             ProcessorKind::Cpu => (width(traits), 1),
-            // Its lanes are work items. Sums are joined by halves.
+            // Its lanes are work items. Partial sums are combined by halving, so their number is a
+            // power of two.
             ProcessorKind::Gpu => (1, 1 << GROUP_GPU.min(traits.group_size_max).max(1).ilog2()),
         };
         let run = match traits.kind {
@@ -194,18 +196,19 @@ impl Fused {
     }
 }
 
-/// How inputs are repeated to rows of the output.
+/// How inputs are broadcast to rows of the output.
 struct Rows {
     /// Elements of a row.
     width: usize,
-    /// Per input, whether it has one for each of them, or one for all.
+    /// Whether each input has one element per element of a row, or one for the whole row.
     advances: SmallVec<[bool; 8]>,
-    /// Axes outside: size, and stride per input.
+    /// Axes outside the rows: size, and stride per input.
     axes: SmallVec<[(usize, [usize; INPUTS_MAX]); 4]>,
 }
 
 impl Rows {
-    /// `is_last_axis`: rows are the last dimension, and not as long as can be.
+    /// `is_last_axis` means that rows are the last dimension only; otherwise they are as long as
+    /// possible.
     fn new(output: &Shape, inputs: &[&Shape], is_last_axis: bool) -> Result<Self, KernelError> {
         let without_last = |shape: &Shape| match shape.dims() {
             [outer @ .., _] if is_last_axis => Shape::new(outer),
@@ -241,11 +244,11 @@ impl Rows {
         })
     }
 
-    /// `Layout` of fused.c.
+    /// Returns the `Layout` of fused.c.
     fn layout(&self, n_units: usize, n_runs: usize, run: usize) -> Result<Vec<u8>, KernelError> {
         let mut layout = vec![n_units, n_runs, run, self.width];
         if self.axes.is_empty() {
-            // One row.
+            // A single row.
             layout.push(1);
             layout.extend(self.advances.iter().map(|_| 0));
         } else {

@@ -1,11 +1,11 @@
 //! Fuses chains of elementwise ops, and reductions of rows among them, into one function each.
 //!
 //! Launching a small kernel costs more than its arithmetic, and a kernel reads from memory what the
-//! one before has written. Each region of a device's nodes ([`PartitionGraph`]) with a single
-//! result becomes one kernel: `region` finds it, `expression` describes its computation, `program`
-//! writes the function in the dialect, `kernel` launches it. Before that, matmuls and convolutions
-//! are fused with a bias and an activation (`kernels/epilogue.rs`), and with transpositions around
-//! them (`transposes`, `kernels/transposed.rs`).
+//! previous one has written. So each region of a device's nodes ([`PartitionGraph`]) with a single
+//! result becomes one kernel: `region` finds the region, `expression` describes its computation,
+//! `program` writes the function in the dialect, and `kernel` launches it. Before that, matmuls and
+//! convolutions are fused with a bias and an activation (`kernels/epilogue.rs`), and with
+//! transpositions around them (`transposes`, `kernels/transposed.rs`).
 
 mod expression;
 mod kernel;
@@ -23,24 +23,25 @@ use crate::device::PartitionGraph;
 use crate::graph::NodeId;
 use crate::ops::IntTensor;
 
-/// The op of fused nodes. It is not an op of TensorFlow's, and never in a graph.
+/// The op of fused nodes. It is not a TensorFlow op and never occurs in a graph.
 const OP: &str = "_FusedElementwise";
 
-/// Tensors that a fused function reads at most: drivers allow a kilobyte of arguments at least.
+/// Maximum number of tensors that a fused function reads: drivers allow at least a kilobyte of
+/// arguments.
 const INPUTS_MAX: usize = 12;
 
-/// Dimensions that tensors of a region have at most.
+/// Maximum rank of tensors of a region.
 const RANK_MAX: usize = 8;
 
-/// Fuses nodes of a device that compiles programs: matmuls with what follows them first, as their
-/// sums are in registers.
+/// Fuses nodes of a device that compiles programs. Matmuls are first fused with the nodes that
+/// follow them, because their sums are in registers.
 pub(in crate::backend) fn fuse(graph: &mut PartitionGraph<'_>, traits: &ComputeTraits) {
     fuse_epilogues(graph, &epilogue::TYPES, epilogue::is_activation);
     transposes::fuse(graph);
     region::fuse(graph, traits);
 }
 
-/// The integers that data input `index` of a node is in every run, if a constant makes it.
+/// Returns the integers of a node's data input `index`, if a constant produces them.
 fn constant_ints(graph: &PartitionGraph<'_>, node: NodeId, index: usize) -> Option<Vec<i64>> {
     IntTensor::from_literal(graph.constant_input(node, index)?)?.to_ints()
 }

@@ -1,4 +1,4 @@
-//! The function that computes an expression, in the dialect.
+//! Writes the function that computes an expression, in the dialect.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use crate::device::ProgramCode;
 use crate::device::ProgramSource;
 use crate::tensor::DType;
 
-/// Functions of lanes, for whatever stands behind them.
+/// Functions of lanes, which precede the code that uses them.
 const FUNCTIONS: &str = concat!(
     include_str!("../lanes.h"),
     include_str!("../unary.c"),
@@ -19,27 +19,27 @@ const FUNCTIONS: &str = concat!(
     include_str!("../binary.c"),
 );
 
-/// What else stands before the function.
+/// Other code that precedes the function.
 const SOURCE: &str = concat!(include_str!("../reducers.h"), include_str!("../fused.c"));
 
 /// The function's name.
 pub(super) const FUNCTION: &str = "fused";
 
-/// What a program is written for.
+/// The form of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Form {
-    /// Which inputs have an element for each of a row; the others have one for all.
+    /// Which inputs have an element per element of a row; the others have one per row.
     pub(super) advances: Vec<bool>,
-    /// Axes outside of the rows, at least 1.
+    /// Number of axes outside of the rows, at least 1.
     pub(super) n_axes: usize,
     /// Lanes of vectors.
     pub(super) width: usize,
-    /// Work items of a group.
+    /// Work items per group.
     pub(super) group: usize,
 }
 
-/// A program of the dialect behind the functions of lanes: of `unary.c`, `unary_real.c` and
-/// `binary.c`.
+/// Returns a program of the dialect preceded by the functions of lanes of `unary.c`, `unary_real.c`
+/// and `binary.c`.
 pub(in crate::backend::source) fn with_functions_of_lanes(source: ProgramSource) -> ProgramSource {
     let ProgramCode::Source(text) = source.code else {
         return source;
@@ -54,7 +54,8 @@ pub(in crate::backend::source) fn with_functions_of_lanes(source: ProgramSource)
         .with("REALS", "1")
 }
 
-/// A program that has the function [`FUNCTION`] of an expression: inputs, the output, `Layout`.
+/// Returns a program with the function [`FUNCTION`] of an expression. Its arguments are the inputs,
+/// the output and `Layout`.
 pub(super) fn program(
     expression: &Expression,
     dtype: DType,
@@ -75,15 +76,15 @@ pub(super) fn program(
         .with("N_AXES", form.n_axes.to_string()))
 }
 
-/// Values are `x<index>`, where a row of input `i` begins is `p<i>`.
+/// Values are named `x<index>`; a row of input `i` begins at `p<i>`.
 struct Writer<'a> {
     expression: &'a Expression,
-    /// Which values differ along a row.
+    /// Whether each value differs along a row.
     is_wide: Vec<bool>,
-    /// Functions of their own, one per use of a wide value: what is needed of it is computed anew,
-    /// from memory that is in the cache.
+    /// Separate functions, one per use of a wide value. Each use computes the value again, from
+    /// memory that is in the cache.
     stages: String,
-    /// What a unit does.
+    /// The work of a unit.
     body: String,
 }
 
@@ -155,7 +156,7 @@ impl<'a> Writer<'a> {
         let _ = writeln!(self.body, "        {text}");
     }
 
-    /// The definition of a step's result by its operands.
+    /// Returns the definition of a step's result by its operands.
     fn computed(&self, value: usize) -> String {
         let step = &self.expression.steps[value - self.expression.n_inputs];
         let name = match step.function {
@@ -166,14 +167,15 @@ impl<'a> Writer<'a> {
         format!("const Lanes x{value} = {name}({});", operands.join(", "))
     }
 
-    /// A value at `at`, as an expression: by a function of its own if it differs along the row.
+    /// Returns a value at `at`, as an expression. If it differs along the row, it gets a function
+    /// of its own.
     fn each(&mut self, value: usize) -> String {
         if !self.is_wide[value] {
             return format!("x{value}");
         }
         let n_inputs = self.expression.n_inputs;
         let (mut wide, mut narrow) = (BTreeSet::from([value]), BTreeSet::new());
-        // Operands come before what they are operands of.
+        // Operands come before their users.
         for inner in (n_inputs..=value).rev() {
             if wide.contains(&inner) {
                 for &operand in &self.expression.steps[inner - n_inputs].operands {

@@ -1,4 +1,4 @@
-//! Which nodes are computed together.
+//! Chooses the nodes that are computed together.
 
 use std::sync::Arc;
 
@@ -24,44 +24,45 @@ use crate::graph::TensorId;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
 
-/// Nodes of a region at most: what a compiler takes long for.
+/// Maximum number of nodes of a region, to limit compile times.
 const NODES_MAX: usize = 64;
 
-/// Reductions of a region at most. What each needs is computed anew.
+/// Maximum number of reductions of a region. The operands of each are computed again.
 const ROWS_MAX: usize = 4;
 
-/// Elements of a reduced row that one core, or one multiprocessor, goes through at most; apart, a
-/// long row is cut into parts for all.
+/// Maximum number of elements of a reduced row that one core, or one multiprocessor, processes.
+/// Outside a region, a long row is divided among all of them.
 const REDUCED_MAX_CPU: usize = 8192;
 const REDUCED_MAX_GPU: usize = 4096;
 
-/// Elements of a row that keep enough work items of a GPU's group busy, where rows are reduced and
-/// where they are not.
+/// Minimum number of elements of a row that keeps enough work items of a GPU's group busy, if rows
+/// are reduced and if they are not.
 const REDUCED_MIN_GPU: usize = 32;
 const WIDTH_MIN_GPU: usize = 128;
 
-/// Replaces regions of elementwise nodes, and of reductions of rows whose results such nodes read,
-/// by one kernel each.
+/// Replaces regions of elementwise nodes, and of row reductions whose results such nodes read, by
+/// one kernel each.
 ///
-/// The numbers are those of the nodes one by one: the same functions in the same order, and on CPUs
-/// sums of up to 1,024 elements in the same order, too. What is left is what a driver's vectors of
-/// a function differ by from its single numbers, and the order of other sums.
+/// The results are the same as those of the separate nodes: the same functions run in the same
+/// order, and on CPUs sums of up to 1,024 elements have the same order, too. Differences remain if
+/// a driver's vector form of a function differs from its scalar form, and in the order of other
+/// sums.
 pub(super) fn fuse(graph: &mut PartitionGraph<'_>, traits: &ComputeTraits) {
     let limits = Limits::of(traits);
     let nodes: Vec<NodeId> = graph.nodes().collect();
     let order: FxHashMap<NodeId, usize> = nodes.iter().copied().zip(0..).collect();
-    // From the end on, a region has everything that only it needs.
+    // Starts at the end: a region contains everything that only its root needs.
     for &root in nodes.iter().rev() {
         if let Some(fused) =
             Region::around(graph, limits, root).and_then(|region| region.fused(&order))
         {
-            // Refused where a node is stateful, say.
+            // Fails if a node is stateful, for example.
             let _ = graph.fuse(fused);
         }
     }
 }
 
-/// Lengths of rows that a device goes through well.
+/// Lengths of rows that a device processes efficiently.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     reduced_min: usize,
@@ -72,7 +73,7 @@ struct Limits {
 impl Limits {
     fn of(traits: &ComputeTraits) -> Self {
         match traits.kind {
-            // What is left of a row behind its last whole vector is loaded one by one.
+            // The remainder of a row after its last whole vector is loaded element by element.
             ProcessorKind::Cpu => Self {
                 reduced_min: width(traits),
                 reduced_max: REDUCED_MAX_CPU,
@@ -87,7 +88,7 @@ impl Limits {
     }
 }
 
-/// What a node is for a region.
+/// The role of a node in a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Computes(Function),
@@ -95,12 +96,12 @@ enum Role {
     Softmax {
         is_logarithm: bool,
     },
-    /// Its result is its operand.
+    /// The result is the operand.
     Passes,
 }
 
 impl Role {
-    /// `None` where it cannot be part of one, whatever the shapes.
+    /// Returns `None` if the node cannot be part of a region, whatever the shapes.
     fn of(graph: &PartitionGraph<'_>, node: NodeId, dtype: DType) -> Option<Self> {
         let all = graph.graph();
         let (op, attrs) = (all.op(node), all.attrs(node));
@@ -120,7 +121,7 @@ impl Role {
             }
             _ => true,
         };
-        // Kernels that an app has put in the place of ours are called.
+        // Not fused if an app has replaced the kernel.
         let is_ours = attrs.dtype("T") == Some(dtype) && graph.has_plain_kernel(node);
         (is_as_needed && is_ours && !graph.is_replaced(node)).then_some(role)
     }
@@ -132,7 +133,7 @@ impl Role {
         }
     }
 
-    /// Whether to compute it costs more than to write and read its result.
+    /// Returns whether computing it again costs more than writing and reading its result.
     fn is_costly(self) -> bool {
         match self {
             Self::Computes(function) => function.is_costly(),
@@ -141,7 +142,7 @@ impl Role {
         }
     }
 
-    /// How often it goes through a row before it has a result.
+    /// Returns the number of passes over a row before the result is known.
     fn n_rows(self) -> usize {
         match self {
             Self::Computes(Function::Row(_)) => 1,
@@ -151,7 +152,7 @@ impl Role {
     }
 }
 
-/// Whether a reduction is one over the last dimension in every run.
+/// Returns whether a node is a reduction over the last dimension in every run.
 fn reduces_rows(graph: &PartitionGraph<'_>, node: NodeId) -> bool {
     let Some(rank) = shape_of_input(graph, node, 0).and_then(|shape| shape.rank()) else {
         return false;
@@ -172,22 +173,22 @@ fn shape_of_input(graph: &PartitionGraph<'_>, node: NodeId, index: usize) -> Opt
     input(graph, node, index).map(|tensor| graph.graph().tensor_shape(tensor))
 }
 
-/// Nodes whose results nobody sees but the root's.
+/// Nodes whose results only the region reads, except the root's.
 struct Region<'g, 'a> {
     graph: &'g PartitionGraph<'a>,
     root: NodeId,
     dtype: DType,
-    /// The root's, whose rank is known.
+    /// The dimensions of the root, whose rank is known.
     dims: SmallVec<[Option<usize>; 4]>,
     nodes: FxHashMap<NodeId, Role>,
     n_rows: usize,
-    /// Those that a reduction needs, and what has to be computed in several passes therefore.
+    /// Nodes that a reduction needs, which are therefore computed in several passes.
     reduced: FxHashSet<NodeId>,
     limits: Limits,
 }
 
 impl<'g, 'a> Region<'g, 'a> {
-    /// The largest region whose result is a node's, if it is one that computes.
+    /// Returns the largest region whose result is that of `root`, if the root computes anything.
     fn around(graph: &'g PartitionGraph<'a>, limits: Limits, root: NodeId) -> Option<Self> {
         let all = graph.graph();
         let dtype = all.attrs(root).dtype("T");
@@ -217,7 +218,7 @@ impl<'g, 'a> Region<'g, 'a> {
 
     fn grow(&mut self) {
         let mut refused = FxHashSet::default();
-        // A node may join when all that read it have.
+        // A node may join once all of its readers have joined.
         let mut waiting = vec![self.root];
         while let Some(reader) = waiting.pop() {
             for index in 0..self.nodes[&reader].n_operands() {
@@ -231,7 +232,7 @@ impl<'g, 'a> Region<'g, 'a> {
                     .graph
                     .is_needed_only_by(node, |other| self.nodes.contains_key(&other));
                 if !needed_inside || self.nodes.len() == NODES_MAX {
-                    // Its other readers may join yet, and come by here.
+                    // Its other readers may still join, and will then reach it.
                     continue;
                 }
                 if self.take(node) {
@@ -243,7 +244,7 @@ impl<'g, 'a> Region<'g, 'a> {
         }
     }
 
-    /// Takes a node in, unless it does not belong here.
+    /// Adds a node, unless it does not belong to the region.
     fn take(&mut self, node: NodeId) -> bool {
         let Some(role) = Role::of(self.graph, node, self.dtype) else {
             return false;
@@ -269,7 +270,7 @@ impl<'g, 'a> Region<'g, 'a> {
         true
     }
 
-    /// Whether a reduction needs what a node gives, directly or not.
+    /// Returns whether a reduction needs a node's result, directly or indirectly.
     fn is_reduced(&self, node: NodeId) -> bool {
         let mut readers = self.nodes.iter().filter(|(reader, role)| {
             let mut operands = 0..role.n_operands();
@@ -287,8 +288,8 @@ impl<'g, 'a> Region<'g, 'a> {
         shape.is_some_and(|shape| shape.dims().and_then(<[_]>::last) == Some(&Some(1)))
     }
 
-    /// Whether a node has as many elements as the root, or one per row, as far as that is known:
-    /// what has fewer is not to be computed again and again.
+    /// Returns whether a node has as many elements as the root, or one per row, as far as that is
+    /// known. Values with fewer elements should not be computed repeatedly.
     fn fits(&self, node: NodeId) -> bool {
         let all = self.graph.graph();
         let Some(output) = all.output(node, 0) else {
@@ -305,7 +306,7 @@ impl<'g, 'a> Region<'g, 'a> {
         pairs.all(|(axis, (own, dim))| own == dim || axis == last && *own == Some(1))
     }
 
-    /// Whether what a node reduces has rows as long as the root's.
+    /// Returns whether the rows that a node reduces are as long as the root's.
     fn has_its_rows(&self, node: NodeId) -> bool {
         let shape = shape_of_input(self.graph, node, 0);
         let width = shape.and_then(|shape| shape.dims()?.last().copied().flatten());
@@ -314,7 +315,7 @@ impl<'g, 'a> Region<'g, 'a> {
         width.is_some_and(|width| lengths.contains(&width)) && width == own
     }
 
-    /// Tensors that come from outside, and who reads them.
+    /// Returns the tensors from outside the region, with their readers.
     fn inputs(&self) -> FxHashMap<TensorId, (NodeId, usize)> {
         let mut inputs = FxHashMap::default();
         for (&node, role) in &self.nodes {
@@ -327,18 +328,18 @@ impl<'g, 'a> Region<'g, 'a> {
         inputs
     }
 
-    /// The tensor that an operand is, if it comes from outside.
+    /// Returns the tensor of an operand if it comes from outside.
     fn outside(&self, node: NodeId, index: usize) -> Option<TensorId> {
         let maker = self.graph.input_node(node, index);
         let is_inside = maker.is_some_and(|(maker, _)| self.nodes.contains_key(&maker));
         input(self.graph, node, index).filter(|_| !is_inside)
     }
 
-    /// As one node, if that is worth it.
+    /// Returns the region as one node, if fusing it pays off.
     fn fused(&self, order: &FxHashMap<NodeId, usize>) -> Option<FusedNode> {
         let mut nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
         nodes.sort_by_key(|node| order.get(node));
-        // Inputs in the order in which they are read, so that equal regions are equal programs.
+        // Inputs in the order in which they are read, so that equal regions have equal programs.
         let mut inputs: Vec<(TensorId, (NodeId, usize))> = Vec::new();
         for &node in &nodes {
             for index in 0..self.nodes[&node].n_operands() {
@@ -385,8 +386,8 @@ impl<'g, 'a> Region<'g, 'a> {
         })
     }
 
-    /// Whether rows are long, or there is but one, as all inputs are of one shape or single
-    /// numbers. Those that are reduced are long.
+    /// Returns whether rows are long enough. There is a single row if all inputs have one shape or
+    /// are scalars. Rows that are reduced must be long.
     fn is_worth_rows(&self, inputs: &[(TensorId, (NodeId, usize))]) -> bool {
         let all = self.graph.graph();
         let width = self.dims.last();
@@ -403,14 +404,14 @@ impl<'g, 'a> Region<'g, 'a> {
     }
 }
 
-/// Steps of an expression, as they are found.
+/// The steps of an expression, in the order of discovery.
 struct Steps {
     n_inputs: usize,
     steps: Vec<Step>,
 }
 
 impl Steps {
-    /// Adds what an op computes, and gives the value's number.
+    /// Adds the computation of an op, and returns the number of its value.
     fn push(&mut self, op: &str, operands: &[usize]) -> Option<usize> {
         self.steps.push(Step {
             op: Arc::from(op),
@@ -420,7 +421,7 @@ impl Steps {
         Some(self.n_inputs + self.steps.len() - 1)
     }
 
-    /// `e^(x - max) / sum`, or its logarithm.
+    /// Adds `e^(x - max) / sum`, or its logarithm.
     fn softmax(&mut self, x: usize, is_logarithm: bool) -> Option<usize> {
         let largest = self.push("Max", &[x])?;
         let below = self.push("Sub", &[x, largest])?;

@@ -1,4 +1,4 @@
-//! Fuses transpositions with batches of matmuls, which read and write by strides anyway.
+//! Fuses transpositions with batched matmuls, which read and write by strides anyway.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use crate::graph::NodeId;
 pub(super) fn fuse(graph: &mut PartitionGraph<'_>) {
     let nodes: Vec<NodeId> = graph.nodes().collect();
     let order: FxHashMap<NodeId, usize> = nodes.iter().copied().zip(0..).collect();
-    // Those with a transposed result first, as it is the result of all.
+    // Matmuls with a transposed result come first: the transposition is then the root of the fused
+    // node.
     for &node in &nodes {
         if let Some(permutation) = permutation(graph, node)
             && keeps_rows(&permutation)
@@ -35,8 +36,8 @@ pub(super) fn fuse(graph: &mut PartitionGraph<'_>) {
     }
 }
 
-/// Whether a node is a batch of matmuls. If all share one right side and nothing is transposed,
-/// they are better computed as one matmul with many rows.
+/// Returns whether a node is a batched matmul. If all batches share one right side and nothing is
+/// transposed, one matmul with many rows is faster.
 fn is_batch_matmul(graph: &PartitionGraph<'_>, node: NodeId) -> bool {
     let all = graph.graph();
     let right = all.data_inputs(node).nth(1);
@@ -50,12 +51,12 @@ fn is_batch_matmul(graph: &PartitionGraph<'_>, node: NodeId) -> bool {
         && !graph.is_replaced(node)
 }
 
-/// Whether a transposition leaves the elements of a row side by side.
+/// Returns whether a transposition keeps the elements of a row adjacent.
 fn keeps_rows(axes: &[usize]) -> bool {
     axes.last() == Some(&(axes.len() - 1))
 }
 
-/// The constant permutation of a transposition.
+/// Returns the constant permutation of a transposition.
 fn permutation(graph: &PartitionGraph<'_>, node: NodeId) -> Option<Vec<usize>> {
     if graph.graph().op(node) != "Transpose" || !graph.has_plain_kernel(node) {
         return None;
@@ -81,8 +82,8 @@ fn around(
             .input_node(matmul, side)
             .filter(|&(node, _)| graph.is_read_only_by(node, matmul) && !graph.is_replaced(node));
         let found = transposition.and_then(|(node, _)| Some((node, permutation(graph, node)?)));
-        // Neighbours in a row of the left side are read one after the other, for each panel of the
-        // right one.
+        // Adjacent elements of a row of the left side are read one after the other, for each panel
+        // of the right side.
         let found = found.filter(|(_, axes)| side == 1 || keeps_rows(axes));
         if let Some((node, permutation)) = found {
             *own = permutation;
@@ -97,7 +98,7 @@ fn around(
         permutations[2] = permutation;
     }
     nodes.sort_by_key(|node| order.get(node));
-    // A tensor may be transposed for both sides.
+    // Both sides may read the same transposed tensor.
     nodes.dedup();
     if nodes.len() == 1 {
         return;

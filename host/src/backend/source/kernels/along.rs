@@ -1,4 +1,4 @@
-//! Functions along one axis: positions of extremes, running sums and running products.
+//! Functions along one axis: positions of extremes, cumulative sums and products.
 
 use std::sync::Arc;
 
@@ -29,12 +29,13 @@ use crate::tensor::DType;
 
 const SOURCE: &str = include_str!("../along.c");
 
-/// Elements that one item looks through before others help, and that each has then.
+/// Maximum number of elements that one work item searches alone, and minimum number per item if
+/// several share the work.
 const WHOLE_MAX: usize = 4096;
 const PART_MIN_CPU: usize = 1024;
 const PART_MIN_GPU: usize = 32;
 
-/// Items per core that are worth having.
+/// Number of items per core up to which more items pay off.
 const ITEMS_PER_CORE_CPU: usize = 64;
 const ITEMS_PER_CORE_GPU: usize = 1024;
 
@@ -60,7 +61,7 @@ pub(super) fn register(table: &mut Table<'_>) {
     }
 }
 
-/// The finite number that no other one is below, or above, in the dialect.
+/// Returns the smallest or largest finite number of a type, in the dialect.
 fn last_resort(dtype: DType, largest: bool) -> Result<&'static str, KernelError> {
     Ok(match (dtype, largest) {
         (DType::F32, true) => "f32_of_bits(0xff7fffffu)",
@@ -87,7 +88,7 @@ fn last_resort(dtype: DType, largest: bool) -> Result<&'static str, KernelError>
     })
 }
 
-/// Functions of `along.c` that look for extremes.
+/// Functions of `along.c` that find extremes.
 struct Extremes {
     whole: Arc<dyn DeviceFunction>,
     parts: Arc<dyn DeviceFunction>,
@@ -168,7 +169,8 @@ fn extreme(node: &KernelConstruction<'_>, largest: bool) -> Made {
     })
 }
 
-/// How many items look for one extreme of `n` elements, of which there are `n_out`.
+/// Returns the number of items that search for one extreme of `n` elements; there are `n_out`
+/// extremes.
 fn n_parts(call: &Call<'_, '_>, n: usize, n_out: usize) -> usize {
     let traits = call.device.compute_traits();
     let (per_core, part_min) = match traits.kind {

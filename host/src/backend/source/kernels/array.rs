@@ -37,7 +37,7 @@ pub(super) fn register(table: &mut Table<'_>) {
         ("ConcatV2", "Tidx", &["axis"]),
     ] {
         let mut def = table.def(op).with_types("T", &ELEMENTS);
-        // As on CPUs, where any type of index goes.
+        // As on CPUs, any type of index is accepted.
         if op != "StridedSlice" {
             def = def.with_types(index_attr, &INDICES);
         }
@@ -87,7 +87,7 @@ fn rearranged(node: &KernelConstruction<'_>) -> Made {
     })
 }
 
-/// Strides of what is read beside those of a tensor in order.
+/// Returns the strides of the source next to those of a contiguous result.
 fn into_order(
     axes: impl ExactSizeIterator<Item = (usize, isize)>,
 ) -> impl Iterator<Item = CopyAxis> {
@@ -142,9 +142,9 @@ fn concat(node: &KernelConstruction<'_>, axis_is_first: bool) -> Made {
     })
 }
 
-/// `outer` runs of `length` elements, which stand `strides` apart.
+/// Returns the axes of `outer` runs of `length` elements that are `strides` apart.
 fn rows(outer: usize, length: usize, strides: [usize; 2]) -> [CopyAxis; 2] {
-    // Saturates beside a dimension of 0 only, where nothing is copied.
+    // Saturates only if a dimension is 0, and then nothing is copied.
     let strides = strides.map(|stride| isize::try_from(stride).unwrap_or(isize::MAX));
     [(outer, strides), (length, [1, 1])]
 }
@@ -172,8 +172,7 @@ fn split(node: &KernelConstruction<'_>) -> Made {
     })
 }
 
-/// Output `i` = the next part of `value` along the axis: as many elements of each row as the shape
-/// has under the axes before.
+/// Writes the next part of `value` along the axis to output `i`.
 fn cut(
     call: &Call<'_, '_>,
     copier: &Copier,

@@ -38,7 +38,7 @@ pub(super) fn register(table: &mut Table<'_>) {
     table.add(def.with_factory(bias_add));
 }
 
-/// The functions of channels.c, and how many elements a work item computes.
+/// Returns the source of channels.c, and the number of elements that a work item computes.
 pub(super) fn source(
     node: &KernelConstruction<'_>,
     dtype: DType,

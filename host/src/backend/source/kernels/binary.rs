@@ -33,10 +33,10 @@ use crate::tensor::Tensor;
 const SOURCE: &str = include_str!("../binary.c");
 const DIVISION: &str = include_str!("../division.c");
 
-/// Types of `SquaredDifference` and of `TruncateMod` that are TensorFlow's.
+/// Types for which TensorFlow has both `SquaredDifference` and `TruncateMod`.
 const DIFFERENCES: [DType; 5] = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::I64];
 
-/// Which functions of the file a program has.
+/// Which functions of the file a program contains.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Numbers,
@@ -58,7 +58,7 @@ impl Part {
     }
 }
 
-/// Functions of `binary.c` whose result is of the operands' type, by op.
+/// Functions of `binary.c` whose result has the operands' type, by op.
 const FUNCTIONS: [(&str, &str, Part, &[DType]); 19] = [
     ("Add", "add", Part::Numbers, &NUMBERS),
     ("AddV2", "add", Part::Numbers, &NUMBERS),
@@ -86,10 +86,10 @@ const FUNCTIONS: [(&str, &str, Part, &[DType]); 19] = [
     ("BitwiseXor", "bitwise_xor", Part::Integers, &INTEGERS),
 ];
 
-/// Those that take numbers one by one, and have no form for lanes.
+/// Functions of single numbers, without a form for lanes.
 const NOT_OF_LANES: [&str; 2] = ["floor_div", "floor_mod"];
 
-/// The function of lanes that an op is in single precision (`FUSED` in `binary.c`).
+/// Returns the function of lanes for an op in single precision (`FUSED` in `binary.c`).
 pub(in crate::backend::source) fn function_of_lanes(op: &str) -> Option<&'static str> {
     let mut functions = FUNCTIONS.into_iter();
     let found = functions.find(|(known, name, _, types)| {
@@ -147,15 +147,14 @@ struct Pair {
     operand: DType,
     same: Arc<dyn DeviceFunction>,
     spread: LazyFunction,
-    /// Faster than `spread` where rows are long and items are not to be neighbours.
+    /// Faster than `spread` if rows are long and the items need not be adjacent.
     rows: Option<LazyFunction>,
 }
 
-/// Elements of a row that an item goes through at most.
+/// Maximum number of elements of a row per item.
 const RUN_MAX: usize = 1024;
 
-/// Elements of rows that are worth going through: to find a row costs about as much as to find so
-/// many elements.
+/// Minimum length of rows: finding a row costs about as much as finding this many elements.
 const ROW_MIN: usize = 4;
 
 /// `Rows` of binary.c.
@@ -184,7 +183,7 @@ impl Pair {
         })
     }
 
-    /// The same where there is a function for rows.
+    /// The same with a function for rows.
     fn with_rows(mut self, source: &ProgramSource, name: &str) -> Self {
         self.rows = Some(LazyFunction::new(source.clone(), format!("{name}_rows")));
         self
@@ -264,7 +263,7 @@ fn binary(
     kernel(node, move |call: &Call<'_, '_>| pair.run(call, result, &[]))
 }
 
-/// Integers by integers; a divisor of 0 is an error of the run.
+/// Integer division; a divisor of 0 is an error of the run.
 fn division(node: &KernelConstruction<'_>, name: &str) -> Made {
     let dtype = type_attr(node, "T")?;
     let source = ProgramSource::of_source("division.c", DIVISION).with("TYPE", type_name(dtype)?);

@@ -24,7 +24,8 @@ pub(super) fn register(table: &mut Table<'_>) {
     table.add(def.with_factory(make));
 }
 
-/// TensorFlow `Cast`. Values that the target cannot represent: see [`crate::kernels::cast`].
+/// TensorFlow `Cast`. [`crate::kernels::cast`] describes the result for values that the target type
+/// cannot represent.
 fn make(node: &KernelConstruction<'_>) -> Made {
     let (source, target) = (type_attr(node, "SrcT")?, type_attr(node, "DstT")?);
     if source == target {
@@ -50,11 +51,11 @@ fn make(node: &KernelConstruction<'_>) -> Made {
     })
 }
 
-/// `x` of type `source` as a `target`, in C.
+/// Returns the C expression that converts `x` from type `source` to `target`.
 fn conversion(source: DType, target: DType, is_truncating: bool) -> &'static str {
     let from_real = REALS.contains(&source);
     match target {
-        // The pairs of reals for which TensorFlow heeds `Truncate`.
+        // The pairs of reals for which TensorFlow honours `Truncate`.
         DType::F16 if is_truncating && source == DType::F32 => "truncated(x, 13)",
         DType::BF16 if is_truncating && source == DType::F32 => "truncated(x, 16)",
         DType::F32 | DType::F16 | DType::BF16 => "(f32)x",

@@ -40,7 +40,8 @@ use crate::tensor::Tensor;
 
 const SOURCE: &str = concat!(include_str!("../tile.h"), include_str!("../conv.c"));
 
-/// Maximum factor by which padding for a routine may enlarge an image: distant taps reach far out.
+/// Maximum factor by which padding for a routine may enlarge an image; dilated filters reach far
+/// beyond it.
 const PADDED_MAX: usize = 4;
 
 const TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::I32];
@@ -93,7 +94,7 @@ fn made(
     }))
 }
 
-/// TensorFlow `Conv2D` or `Conv2DBackpropInput`. The filter is input 1 of both.
+/// TensorFlow `Conv2D` or `Conv2DBackpropInput`. Input 1 is the filter of both.
 #[derive(Debug, Clone, Copy)]
 enum Direction {
     Forward(ConvolutionWindows),
@@ -110,8 +111,8 @@ struct ConvolutionKernel {
     epilogue: Option<Epilogue>,
     /// Whether the vendor's routines are tried first; constant filters are prepared for them.
     asks_routines: bool,
-    /// Panels of a constant filter that was prepared for routines, for calls that these do not
-    /// support.
+    /// Panels of a constant filter that was prepared for routines, for calls that the routines do
+    /// not support.
     panels: OnceLock<Tensor>,
     site: Arc<LaunchSite>,
 }
@@ -142,7 +143,7 @@ struct Plan<'a> {
     shape: Shape,
     axes: [WindowAxis; 2],
     n_groups: usize,
-    /// Of what is read, and of the result.
+    /// Sizes of the input and of the result.
     size: [[usize; 2]; 2],
     channels: usize,
 }
@@ -157,7 +158,7 @@ impl Kernel for ConvolutionKernel {
         let bias = bias.transpose()?;
         if out.shape().n_elements() > 0 {
             let layout = self.layout(call.input(1)?.shape(), plan.n_groups)?;
-            // Images without elements, and filters.
+            // No layout if the images or the filter are empty.
             let layout = layout.filter(|_| plan.input.shape().n_elements() > 0);
             match (layout, epilogue, bias) {
                 (Some(layout), ..) => {
@@ -178,7 +179,7 @@ impl Kernel for ConvolutionKernel {
         constant: &Tensor,
         device: &dyn KernelDevice,
     ) -> Result<Option<Tensor>, KernelError> {
-        // As one group: how many there are depends on the image.
+        // Prepacked as one group: the number of groups depends on the image.
         let Some(layout) = self.layout(constant.shape(), 1)?.filter(|_| index == 1) else {
             return Ok(None);
         };
@@ -236,7 +237,7 @@ impl ConvolutionKernel {
         }
     }
 
-    /// The panel layout of a filter of this shape; `None` if it is empty or not a filter.
+    /// Returns the panel layout of a filter of this shape; `None` if it is empty or not a filter.
     fn layout(&self, filter: &Shape, n_groups: usize) -> Result<Option<PanelLayout>, KernelError> {
         let &[rows, columns, first, second] = filter.dims() else {
             return Ok(None);
@@ -274,7 +275,7 @@ impl ConvolutionKernel {
         }))
     }
 
-    /// Reorders a filter for routines.
+    /// Reorders a filter for the routines.
     fn output_channels_first(
         &self,
         device: &dyn ProgramDevice,
@@ -294,8 +295,8 @@ impl ConvolutionKernel {
         Ok(reordered)
     }
 
-    /// Computes with a routine and the epilogue; returns `false` if the routines do not support it,
-    /// and has done nothing then.
+    /// Computes with a routine and the epilogue. Returns `false`, without doing anything, if the
+    /// routines do not support it.
     fn convolve_by_routine(
         &self,
         call: &Call<'_, '_>,
@@ -463,7 +464,7 @@ fn pixels(windows: &[RoutineWindow; 2]) -> usize {
     windows[0].input.saturating_mul(windows[1].input)
 }
 
-/// Converts an axis for routines.
+/// Converts an axis for the routines.
 fn window(axis: WindowAxis) -> RoutineWindow {
     RoutineWindow {
         input: axis.input,
@@ -485,8 +486,8 @@ fn padded(axis: WindowAxis) -> RoutineWindow {
     }
 }
 
-/// A stride or dilation. One beyond 31 bits is never multiplied with more than 0, as spans have
-/// been looked at.
+/// Converts a stride or dilation. One beyond 31 bits is only ever multiplied with 0, because spans
+/// have been checked.
 pub(super) fn factor(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
 }

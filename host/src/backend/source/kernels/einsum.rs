@@ -1,4 +1,4 @@
-//! Einsum: sums over labelled dimensions, as batches of matmuls.
+//! Einsum: sums over labelled dimensions, as batched matmuls.
 
 use smallvec::SmallVec;
 
@@ -32,7 +32,7 @@ pub(super) fn register(table: &mut Table<'_>) {
     table.add(def.with_factory(einsum));
 }
 
-/// TensorFlow `Einsum`: one or two operands.
+/// TensorFlow `Einsum` with one or two operands.
 fn einsum(node: &KernelConstruction<'_>) -> Made {
     let equation = matrix::equation(node)?;
     let dtype = type_attr(node, "T")?;
@@ -123,7 +123,7 @@ fn copied(
     Ok(out)
 }
 
-/// Reorders the result's elements from the matmuls' order.
+/// Reorders the elements of the result, which are in the order of the matmuls.
 fn put_in_order(
     call: &Call<'_, '_>,
     strided: &Strided,
@@ -147,7 +147,7 @@ fn put_in_order(
     strided.copy(call, &ordered, out, n, &Axes::new(axes, [0; 3])?)
 }
 
-/// The axes of a copy into a contiguous result.
+/// Returns the axes of a copy into a contiguous result.
 fn axes(copy: &StridedCopy) -> Result<Axes, KernelError> {
     let axes: SmallVec<[(usize, isize); 6]> = copy.axes().collect();
     let dims: SmallVec<[usize; 6]> = axes.iter().map(|&(size, _)| size).collect();

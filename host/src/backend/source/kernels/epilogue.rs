@@ -1,4 +1,5 @@
-//! What follows the sums of a matmul before they are stored: a bias per column, and an activation.
+//! The epilogue of a matmul, applied before its sums are stored: a bias per column, and an
+//! activation.
 
 use super::tiles::Tiling;
 use super::unary;
@@ -17,30 +18,30 @@ use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-/// Types whose sums are `float`. f16 and bf16 are rounded once, after the activation, and not
-/// between the nodes, as in TensorFlow's fused nodes on GPUs.
+/// Types whose sums are `float`. As in TensorFlow's fused nodes on GPUs, f16 and bf16 are rounded
+/// once, after the activation, and not between the nodes.
 pub(in crate::backend::source) const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 /// The function of `lanes.h` for no activation.
 const SAME: &str = "same";
 
-/// The one that routines support, too.
+/// The activation that routines support.
 const RELU: &str = "relu";
 
-/// Whether the nodes of an op can follow a bias.
+/// Returns whether nodes of an op can follow a bias.
 pub(in crate::backend::source) fn is_activation(op: &str) -> bool {
     unary::function_of_lanes(op).is_some()
 }
 
-/// The epilogue of a fused node, whose bias is the input after the two operands.
+/// The epilogue of a fused node. The bias is the input after the two operands.
 pub(super) struct Epilogue {
     dtype: DType,
     function: &'static str,
-    /// For matmuls with an inner dimension of 0.
+    /// Used for matmuls with an inner dimension of 0.
     alone: LazyFunction,
-    /// For stored sums that include their biases.
+    /// Used for stored sums that include their biases.
     behind: LazyFunction,
-    /// Elements that a work item of it computes.
+    /// Elements per work item of `behind`.
     width: usize,
 }
 
@@ -81,7 +82,7 @@ impl Epilogue {
         Ok(bias)
     }
 
-    /// The activation that routines apply; [`Self::finish`] does the rest.
+    /// Returns the activation that routines apply; [`Self::finish`] does the rest.
     pub(super) fn of_routines(&self) -> Activation {
         if self.function == RELU {
             Activation::Relu

@@ -1,7 +1,7 @@
-//! Elements picked by their indices.
+//! Gathers: elements selected by their indices.
 //!
 //! Indices of gathers are host-memory arguments, unlike in TensorFlow, whose GPU kernels return
-//! zeros for indices that are out of range: a wrong number is worse than an error, and an error
+//! zeros for indices that are out of range. A wrong number is worse than an error, and an error
 //! found by the device is known only after a wait. Indices mostly come from feeds, so the host
 //! already has them; indices computed by a device cost a copy.
 
@@ -60,7 +60,7 @@ fn gather(node: &KernelConstruction<'_>) -> Made {
     })
 }
 
-/// TensorFlow `GatherNd`: a gather of slices, which stand at multiples of their size.
+/// TensorFlow `GatherNd`: a gather of slices, which start at multiples of their size.
 fn gather_nd(node: &KernelConstruction<'_>) -> Made {
     let ignores_bad = ignores_bad_attr(node)?;
     let moved = Moved::new(node, "Tparams", "gather")?;
@@ -80,7 +80,7 @@ fn gather_nd(node: &KernelConstruction<'_>) -> Made {
     })
 }
 
-/// Output 0: elements of input 0 from positions that are in range; -1 stands for 0.
+/// Writes to output 0 the elements of input 0 at positions that are in range; -1 means 0.
 fn launch(
     call: &Call<'_, '_>,
     moved: &Moved,
@@ -119,7 +119,7 @@ fn launch(
     call.set_output(0, out)
 }
 
-/// TensorFlow `OneHot`: indices that are out of range are nowhere, so the device reads them.
+/// TensorFlow `OneHot`: indices that are out of range set nothing, so the device can read them.
 fn one_hot(node: &KernelConstruction<'_>) -> Made {
     let axis = int_attr(node, "axis", Some(-1))?;
     let index_type = type_name(type_attr(node, "TI")?)?;

@@ -1,12 +1,12 @@
-//! Ops without a device function: constants, feeds, reshaped tensors, and shapes, which stay on the
-//! host.
+//! Ops without a device function: constants, feeds and reshaped tensors, and shapes, which stay on
+//! the host.
 //!
-//! These are the CPU devices' kernels: they read host-memory arguments and forward inputs, whatever
-//! memory these are in.
+//! These are the kernels of CPU devices: they read host-memory arguments and forward inputs,
+//! whatever memory these are in.
 //!
 //! As in TensorFlow on GPUs, shapes, sizes, ranks and ranges are written to host memory, where
-//! their readers need them. Unlike there, int32 data is on the device like any other: its sums and
-//! matmuls have kernels here, and each way back and forth would cost a transfer.
+//! their readers need them. Unlike in TensorFlow, int32 data is on the device like any other data:
+//! its sums and matmuls have kernels here, and each round trip would cost two transfers.
 
 use crate::backend::cpu::kernels::ELEMENTS;
 use crate::backend::cpu::kernels::INDICES;

@@ -1,4 +1,4 @@
-//! Matmuls and batches of them.
+//! Matmuls and batched matmuls.
 
 use std::sync::Arc;
 
@@ -42,12 +42,12 @@ use crate::tensor::Tensor;
 
 const SOURCE: &str = concat!(include_str!("../tile.h"), include_str!("../matmul.c"));
 
-/// Maximum number of rows of the left side for which a right side that changes is read in place.
-/// Measured: panels cost more than they gain at 128 x 512 x 512; at 1024 x 1024 x 1024 they pay
-/// off, or gain 15 %.
+/// Maximum number of rows of the left side for which a non-constant right side is read in place.
+/// Measured: panels cost more than they save at 128 x 512 x 512; at 1024 x 1024 x 1024 they break
+/// even or save 15 %.
 const DIRECT_ROWS_MAX: usize = 256;
 
-/// The same if its columns are not contiguous, so that no vector can be read.
+/// The same if its columns are not contiguous, so that vector loads are impossible.
 const DIRECT_ROWS_MAX_STRIDED: usize = 16;
 
 const MATRICES: [DType; 5] = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::I64];
@@ -140,11 +140,11 @@ fn transposed_mat_mul(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// A kernel whose inputs are the two sides. A right side that is one matrix and constant is
+/// A kernel whose inputs are the two sides. A constant right side that is a single matrix is
 /// prepacked.
 struct MatmulKernel<P> {
     matmuls: Matmuls,
-    /// The right side has the layout of its shape.
+    /// Whether the layout of the right side follows from its shape alone.
     prepacks_right: bool,
     is_right_transposed: bool,
     site: Arc<LaunchSite>,
@@ -177,7 +177,7 @@ where
         device: &dyn KernelDevice,
     ) -> Result<Option<Tensor>, KernelError> {
         let &[ref batch @ .., rows, columns] = constant.shape().dims() else {
-            return Ok(None); // Refused when it is computed, with both shapes.
+            return Ok(None); // Rejected when the kernel runs, with both shapes.
         };
         if index != 1
             || !self.prepacks_right
@@ -187,7 +187,7 @@ where
         {
             return Ok(None);
         }
-        // Routines read it as it is.
+        // Routines read it in its original layout.
         if self.matmuls.asks_routines {
             return Ok(None);
         }
@@ -218,7 +218,7 @@ where
 #[derive(Clone, Copy)]
 pub(super) enum Right<'a> {
     Matrices(&'a Tensor),
-    /// One matrix for the whole batch.
+    /// One matrix for the whole batch, in panels.
     Panels(&'a Tensor),
 }
 
@@ -256,7 +256,7 @@ pub(super) struct Matmuls {
 }
 
 impl Matmuls {
-    /// `has_epilogue`: the node is fused.
+    /// `has_epilogue` means that the node is fused.
     pub(super) fn new(
         node: &KernelConstruction<'_>,
         dtype: DType,
@@ -281,7 +281,7 @@ impl Matmuls {
         })
     }
 
-    /// Computes the matmuls into `out`: one matrix after the other, or at the given strides.
+    /// Computes the matmuls into `out`: contiguous matrices, or at the given strides.
     pub(super) fn compute(
         &self,
         call: &Call<'_, '_>,
@@ -305,8 +305,8 @@ impl Matmuls {
         }
         let mut n_batches = plan.batch.iter().product::<usize>();
         let mut left_row = plan.lhs.row;
-        // (size, strides of both sides and of the result). If the right side is one matrix, the
-        // rows of all matrices are the rows of one.
+        // Size, and strides of both sides and of the result. If the right side is one matrix, the
+        // rows of all left matrices count as rows of one.
         let mut batch: SmallVec<[(usize, [usize; 3]); 4]> = SmallVec::new();
         let out_row = strides.map_or(n, |strides| strides.row);
         if let Some(row) = plan.rows_of_all().filter(|_| strides.is_none()) {
@@ -327,7 +327,7 @@ impl Matmuls {
                 }
             }
         }
-        // Routines need no panels.
+        // Routines do not need panels.
         if let (true, Right::Matrices(right)) = (self.asks_routines, right) {
             let operands = Operands {
                 left,

@@ -1,7 +1,8 @@
-//! The op table of devices that compile programs: registrations, and the launches of each kernel.
+//! The op table of devices that compile programs: the registrations, and the launches of each
+//! kernel.
 //!
-//! One file per family. Shapes are computed here, by the code that CPU kernels use; the arithmetic
-//! is in `../*.c`.
+//! One file per family of ops. Shapes are computed here, by the same code as for CPU kernels; the
+//! arithmetic is in `../*.c`.
 
 use crate::device::KernelDef;
 use crate::device::KernelRegistry;
@@ -31,7 +32,7 @@ pub(super) mod transposed;
 pub(super) mod unary;
 mod window;
 
-/// Real types of programs; f16 and bf16 are computed as `float`. Not every device has `double`.
+/// Real types of programs; f16 and bf16 are computed as `float`. Some devices have no `double`.
 pub(super) const REALS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 /// Integers.
@@ -46,7 +47,7 @@ pub(super) const INTEGERS: [DType; 8] = [
     DType::U64,
 ];
 
-/// Both.
+/// Real types and integers.
 pub(super) const NUMBERS: [DType; 11] = [
     DType::F32,
     DType::F16,
@@ -61,7 +62,7 @@ pub(super) const NUMBERS: [DType; 11] = [
     DType::U64,
 ];
 
-/// Numbers that have a sign.
+/// Number types with a sign.
 pub(super) const SIGNED: [DType; 7] = [
     DType::F32,
     DType::F16,
@@ -97,7 +98,7 @@ pub(super) struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// The start of a registration.
+    /// Returns a registration for the device type.
     pub(super) fn def(&self, op: &str) -> KernelDef {
         KernelDef::new(op, self.device_type)
     }

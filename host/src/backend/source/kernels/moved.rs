@@ -1,5 +1,5 @@
-//! Copies of elements whose value does not matter: functions of `move.c`, for units as large as an
-//! element, or as several that stay adjacent.
+//! Copies of elements regardless of their values: functions of `move.c`, for units of one element
+//! or of several that stay adjacent.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -26,31 +26,31 @@ const SOURCE: &str = include_str!("../move.c");
 /// Sizes of units in bytes, and their names in `move.c`.
 const UNITS: [(usize, &str); 5] = [(1, "u8"), (2, "u16"), (4, "u32"), (8, "u64"), (16, "pair")];
 
-/// Units that an item moves on processors that execute items one after the other.
+/// Minimum number of units per item on processors that execute items one after the other.
 const RUN_MIN: usize = 16;
 const RUN_MAX: usize = 4096;
 
-/// Bytes of a tile's row on CPUs: two cache lines, as they are fetched in pairs.
+/// Bytes of a tile's row on CPUs: two cache lines, because they are fetched in pairs.
 const TILE_BYTES_CPU: usize = 128;
 
-/// Rows and columns of a tile at most, so that small matrices have some; on GPUs exactly, as a
-/// group of 256 goes through it.
+/// Rows and columns of a tile: on CPUs the maximum, so that small matrices have several tiles; on
+/// GPUs the exact number, because a group of 256 items processes a tile.
 const TILE_MAX_CPU: usize = 64;
 const TILE_GPU: usize = 32;
 
-/// Rows and columns from which on a transposition goes by tiles.
+/// Minimum number of rows and columns of a transposition by tiles.
 const TILED_MIN: usize = 4;
 
-/// Items per core that are worth having, so that cores end together.
+/// Groups per core up to which more groups pay off: cores should finish together.
 const GROUPS_PER_CORE: usize = 4;
 
-/// One axis of a copy: its size, and the strides of what is read and what is written.
+/// One axis of a copy: its size, and the strides of source and destination.
 pub(super) type CopyAxis = (usize, [isize; 2]);
 
-/// One function of `move.c` for elements of one size, compiled for the units that are requested.
+/// One function of `move.c` for elements of one size, compiled for the unit sizes in use.
 pub(super) struct Moved {
     name: &'static str,
-    /// What `INDEX` is.
+    /// The type that replaces `INDEX`.
     index_type: Option<&'static str>,
     element_bytes: usize,
     by_unit: [OnceLock<Arc<dyn DeviceFunction>>; UNITS.len()],
@@ -84,8 +84,8 @@ impl Moved {
         self.element_bytes
     }
 
-    /// The largest number of elements per unit if runs have these lengths and start at these
-    /// positions.
+    /// Returns the largest number of elements per unit if runs have these lengths and start at
+    /// these positions.
     pub(super) fn elements_per_unit(&self, multiples: &[usize]) -> usize {
         let factors = UNITS.iter().rev().filter_map(|&(bytes, _)| {
             let is_wider = bytes >= self.element_bytes;
@@ -123,7 +123,7 @@ impl Moved {
     }
 }
 
-/// Number of adjacent units that an item moves, out of `n`.
+/// Returns the number of adjacent units that an item moves, out of `n`.
 pub(super) fn run_of(call: &Call<'_, '_>, n: usize) -> usize {
     let traits = call.device.compute_traits();
     match traits.kind {
@@ -139,7 +139,7 @@ pub(super) fn n_cores(traits: &ComputeTraits) -> usize {
     usize::try_from(traits.n_compute_units).unwrap_or(1).max(1)
 }
 
-/// Rows and columns of a tile of units with `unit_bytes` bytes.
+/// Returns the rows and columns of a tile of units with `unit_bytes` bytes.
 fn tile(traits: &ComputeTraits, unit_bytes: usize) -> usize {
     match traits.kind {
         ProcessorKind::Cpu => (TILE_BYTES_CPU / unit_bytes).min(TILE_MAX_CPU),
@@ -161,7 +161,8 @@ impl Copier {
         })
     }
 
-    /// `to[starts[1] + ..] = from[starts[0] + ..]` for each index of the axes, outermost first.
+    /// Copies `to[starts[1] + ..] = from[starts[0] + ..]` for each index of the axes, outermost
+    /// first.
     pub(super) fn copy(
         &self,
         call: &Call<'_, '_>,
@@ -206,8 +207,8 @@ impl Copier {
         )
     }
 
-    /// The same tile by tile: axis `across` is contiguous in what is read, the last one in what is
-    /// written.
+    /// The same tile by tile. Axis `across` is contiguous in the source, the last axis in the
+    /// destination.
     fn transpose(
         &self,
         call: &Call<'_, '_>,
@@ -237,7 +238,7 @@ impl Copier {
         ];
         match traits.kind {
             ProcessorKind::Cpu => call.launch_few(function, n_tiles, &args),
-            // A tile is eight rows of items, which go down four times.
+            // A tile is eight rows of items, each of which processes four rows.
             ProcessorKind::Gpu => call.launch(function, [n_tiles, 1, 1], [tile * 8, 1, 1], &args),
         }
     }
@@ -248,7 +249,8 @@ fn signed(stride: isize) -> Result<i32, KernelError> {
     Ok(if stride < 0 { -magnitude } else { magnitude })
 }
 
-/// Axes without those of size 1, neighbours that one stride walks over in both tensors being one.
+/// Returns the axes without those of size 1. Adjacent axes that one stride covers in both tensors
+/// are merged.
 fn merged(axes: impl IntoIterator<Item = CopyAxis>) -> SmallVec<[CopyAxis; 6]> {
     let mut merged: SmallVec<[CopyAxis; 6]> = SmallVec::new();
     for (size, strides) in axes {
@@ -267,8 +269,8 @@ fn merged(axes: impl IntoIterator<Item = CopyAxis>) -> SmallVec<[CopyAxis; 6]> {
     merged
 }
 
-/// The axis that is contiguous in what is read, where the last one is in what is written and both
-/// are long.
+/// Returns the axis that is contiguous in the source, if the last one is in the destination and
+/// both are long.
 fn contiguous_axis(axes: &[CopyAxis]) -> Option<usize> {
     let (&(size, [from, to]), outer) = axes.split_last()?;
     let is_strided = size >= TILED_MIN && from.unsigned_abs() > 1 && to == 1;
@@ -278,7 +280,7 @@ fn contiguous_axis(axes: &[CopyAxis]) -> Option<usize> {
     is_strided.then_some(across)
 }
 
-/// The axes in units of `per_unit` elements; at least one.
+/// Returns the axes in units of `per_unit` elements; at least one.
 fn walked(axes: &[CopyAxis], per_unit: usize, starts: [usize; 2]) -> Result<Axes, KernelError> {
     let last = axes.len().saturating_sub(1);
     let factor = isize::try_from(per_unit).expect("a unit has few elements");
@@ -298,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_are_one_where_both_tensors_walk_over_them_with_one_stride() {
+    fn axes_with_a_common_stride_in_both_tensors_are_merged() {
         let axes = merged([(2, [12, 12]), (3, [4, 4]), (1, [9, 9]), (4, [1, 1])]);
         assert_eq!(&axes[..], [(24, [1, 1])]);
         let axes = merged([(2, [12, 24]), (3, [4, 4]), (4, [1, 1])]);
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn tiles_are_for_axes_that_change_places() {
+    fn tiles_are_used_for_transposed_axes() {
         assert_eq!(contiguous_axis(&[(8, [1, 9]), (9, [8, 1])]), Some(0));
         assert_eq!(contiguous_axis(&[(2, [1, 9]), (9, [2, 1])]), None);
         assert_eq!(contiguous_axis(&[(8, [9, 9]), (9, [1, 1])]), None);

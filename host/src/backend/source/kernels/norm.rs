@@ -1,4 +1,4 @@
-//! Normalisation: of batches, of neighbouring channels.
+//! Normalisation over batches and over neighbouring channels.
 
 use crate::backend::cpu::kernels::norm;
 use crate::backend::cpu::kernels::norm::BatchNorm;
@@ -60,7 +60,7 @@ fn local_response(node: &KernelConstruction<'_>) -> Made {
     })
 }
 
-/// TensorFlow `FusedBatchNorm`, `FusedBatchNormV2`, `FusedBatchNormV3`.
+/// TensorFlow `FusedBatchNorm`, `FusedBatchNormV2` and `FusedBatchNormV3`.
 fn batch_norm(node: &KernelConstruction<'_>) -> Made {
     let (source, width) = bias::source(node, type_attr(node, "T")?)?;
     let kernels = BatchNormKernel {
@@ -135,7 +135,7 @@ impl BatchNormKernel {
             call.set_output(slot, tensor)?;
         }
         if self.plan.has_third_space {
-            // Only a GPU's library has something to keep there.
+            // Only GPU libraries store anything in this output.
             let space = call.output(DType::F32, &Shape::scalar())?;
             self.strided.fill(call, &space, 0.0)?;
             call.set_output(5, space)?;
@@ -143,7 +143,7 @@ impl BatchNormKernel {
         Ok(())
     }
 
-    /// Mean and variance of the batch.
+    /// Computes mean and variance of the batch.
     fn moments(
         &self,
         call: &Call<'_, '_>,
@@ -166,7 +166,7 @@ impl BatchNormKernel {
         Ok([mean, variance])
     }
 
-    /// What each channel is multiplied with, and outputs 1 to 4.
+    /// Computes the factor of each channel, and outputs 1 to 4.
     fn running(
         &self,
         call: &Call<'_, '_>,
@@ -184,14 +184,14 @@ impl BatchNormKernel {
             channels: index(n)?,
             epsilon: self.plan.epsilon,
             weight: self.plan.training.map_or(1.0, |training| training.factor),
-            // Bessel's, of the running variance only.
+            // Bessel's correction applies to the running variance only.
             correction: match self.plan.training {
                 None => 1.0,
                 Some(_) => n_values / (n_values - 1.0).max(1.0),
             },
             has_old: u32::from(has_old),
         };
-        // Those that do not count may have another length, or none.
+        // Tensors that are not read may have another length, or be missing.
         let old = if has_old { old } else { [mean, variance] };
         let mut args = vec![
             KernelArg::Read(scale),

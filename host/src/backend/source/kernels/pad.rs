@@ -1,4 +1,4 @@
-//! Margins around tensors, and tensors of one value.
+//! Padding of tensors, and tensors of one value.
 
 use smallvec::SmallVec;
 
@@ -45,7 +45,7 @@ pub(super) fn register(table: &mut Table<'_>) {
 /// TensorFlow `Pad` and `PadV2`.
 fn pad(node: &KernelConstruction<'_>) -> Made {
     let moved = Moved::new(node, "T", "pad_value")?;
-    // Any unit of it is zero.
+    // Units of any size are zero.
     let zero = if node.op == "Pad" {
         let zeros = Tensor::from_bytes(DType::U8, [UNIT_BYTES_MAX].into(), &[0; UNIT_BYTES_MAX])?;
         Some(node.device.default_context().copy_from_host(&zeros)?)
@@ -57,7 +57,7 @@ fn pad(node: &KernelConstruction<'_>) -> Made {
         let value = match &zero {
             Some(zero) => zero.clone(),
             None => {
-                // Repeated, so that it fills a unit of any size.
+                // The value is repeated, so that it fills a unit of any size.
                 let value = margin(call.context)?.as_bytes()?;
                 let bytes = value.repeat(UNIT_BYTES_MAX / moved.element_bytes());
                 let repeated = Tensor::from_bytes(DType::U8, [UNIT_BYTES_MAX].into(), &bytes)?;
@@ -120,8 +120,8 @@ fn mirror_pad(node: &KernelConstruction<'_>) -> Made {
     })
 }
 
-/// Per axis its size with margins, and as operands: the stride of what is read, how much is before
-/// and how much inside.
+/// Returns the axes of padding: the padded size and, as operands, the stride of the source, the
+/// margin before it and the size inside.
 fn margins(plan: &Pad, per_unit: usize) -> Result<Axes, KernelError> {
     let mut axes: SmallVec<[[usize; 3]; 6]> = plan.axes().collect();
     if let Some(last) = axes.last_mut() {
@@ -130,7 +130,7 @@ fn margins(plan: &Pad, per_unit: usize) -> Result<Axes, KernelError> {
     walked(&axes)
 }
 
-/// The same, what is under the margins being an axis of its own.
+/// The same, with the unpadded inner dimensions as an axis of their own.
 fn mirrors(plan: &Pad) -> Result<Axes, KernelError> {
     let mut axes: SmallVec<[[usize; 3]; 6]> = plan.axes().collect();
     if plan.inner() != 1 {
@@ -151,7 +151,7 @@ fn walked(axes: &[[usize; 3]]) -> Result<Axes, KernelError> {
     Axes::new(out.into_iter().rev(), [0; 3])
 }
 
-/// TensorFlow `Fill`: the value is where the device has it.
+/// TensorFlow `Fill`: the value is in device memory.
 fn fill(node: &KernelConstruction<'_>) -> Made {
     let moved = Moved::new(node, "T", "fill")?;
     kernel(node, move |call| {

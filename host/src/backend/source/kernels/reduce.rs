@@ -32,26 +32,27 @@ use crate::tensor::Tensor;
 
 const SOURCE: &str = concat!(include_str!("../reducers.h"), include_str!("../reduce.c"));
 
-/// Neighbouring columns that an item of a CPU reduces: a cache line of single-precision numbers.
+/// Adjacent columns that an item reduces on a CPU: a cache line of single-precision numbers.
 const COLUMNS_CPU: usize = 16;
 
-/// Elements that one item or group takes at most: more would be added up in too long a row.
+/// Maximum number of elements per item or group, to limit the length of a single sum.
 const PART_MAX: usize = 1 << 16;
 
-/// Elements of an item or group that are worth a second pass.
+/// Minimum number of elements per item or group that justifies a second pass.
 const PART_MIN: usize = 1024;
 
-/// The same for an item that has neighbours beside it.
+/// The same for an item with adjacent columns.
 const COLUMN_PART_MIN: usize = 64;
 
-/// Elements in all that one pass is good for.
+/// Maximum number of elements in total for a single pass.
 const ONE_PASS_MAX: usize = 1 << 16;
 
-/// Groups per core that are worth having, so that cores end together, or hide what they wait for.
+/// Groups per core up to which more groups pay off: cores should finish together, or hide
+/// latencies.
 const GROUPS_PER_CORE_CPU: usize = 4;
 const GROUPS_PER_CORE_GPU: usize = 8;
 
-/// Elements from which on a GPU gives a result a group.
+/// Minimum number of elements per result for which a GPU uses a group instead of an item.
 const GROUP_ELEMENTS_MIN: usize = 32;
 
 pub(super) fn register(table: &mut Table<'_>) {
@@ -73,10 +74,10 @@ pub(super) fn register(table: &mut Table<'_>) {
     }
 }
 
-/// Functions of `reduce.c`, as far as they have been needed.
+/// Functions of `reduce.c`, compiled at first use.
 pub(super) struct Reducer {
     source: ProgramSource,
-    /// What partial results are.
+    /// The type of partial results.
     total: DType,
     built: [OnceLock<Arc<dyn DeviceFunction>>; FUNCTIONS.len()],
 }
@@ -116,7 +117,7 @@ impl Reducer {
                 source.with("COLUMNS", "1").with("GROUP", group.to_string())
             }
         };
-        // What the compiler says is said before the first run.
+        // Compiled here, so that errors of the compiler are reported before the first run.
         function(node, &source, FUNCTIONS[0])?;
         Ok(Self {
             source,
@@ -145,8 +146,8 @@ impl Reducer {
     }
 }
 
-/// What a reducer adds in. Sums of signed numbers wrap around, which C has for unsigned ones only;
-/// means are summed with 64 bits.
+/// Returns the type in which a reducer accumulates. Sums of signed numbers wrap around, which C
+/// defines for unsigned ones only; means are summed with 64 bits.
 fn total_of(reducer: &str, dtype: DType) -> DType {
     match (reducer, dtype) {
         (_, DType::F32 | DType::F16 | DType::BF16) => DType::F32,
@@ -157,7 +158,7 @@ fn total_of(reducer: &str, dtype: DType) -> DType {
     }
 }
 
-/// The unsigned type that has the same size.
+/// Returns the unsigned type of the same size.
 pub(super) fn unsigned(dtype: DType) -> DType {
     match dtype {
         DType::I8 => DType::U8,
@@ -168,7 +169,7 @@ pub(super) fn unsigned(dtype: DType) -> DType {
     }
 }
 
-/// TensorFlow `Sum`, `Mean`, `Prod`, `Max`, `Min`, `All`, `Any`.
+/// TensorFlow `Sum`, `Mean`, `Prod`, `Max`, `Min`, `All` and `Any`.
 fn reduction(node: &KernelConstruction<'_>, name: &'static str) -> Made {
     let keep_dims = bool_attr(node, "keep_dims", false)?;
     let dtype = match name {
@@ -191,7 +192,7 @@ fn reduction(node: &KernelConstruction<'_>, name: &'static str) -> Made {
     })
 }
 
-/// Which functions do it, and how many items or groups share a result.
+/// Which functions compute a reduction, and how many items or groups share a result.
 struct Way {
     kind: &'static str,
     n_parts: usize,
@@ -229,7 +230,7 @@ impl Way {
             n_wanted.div_ceil(n_units).min(n.div_ceil(part_min))
         };
         let n_parts = n_parts.max(n.div_ceil(PART_MAX)).max(1);
-        // As many as there are parts of equal length.
+        // The number of parts of equal length.
         let part = n.div_ceil(n_parts).max(1);
         Self {
             kind,
@@ -238,10 +239,10 @@ impl Way {
     }
 }
 
-/// Sizes and strides of one operand.
+/// Returns the sizes and strides of one operand.
 fn walked(axes: &[(usize, usize)]) -> Result<Axes, KernelError> {
     let axes = axes.iter().map(|&(size, stride)| {
-        // Saturates beside a dimension of 0 only, where nothing is read.
+        // Saturates only if a dimension is 0, and then nothing is read.
         let stride = isize::try_from(stride).unwrap_or(isize::MAX);
         (size, [stride, 0, 0])
     });
@@ -261,7 +262,7 @@ pub(super) fn reduce(
     let mut reduced: SmallVec<[(usize, usize); 4]> = plan.reduced_axes().collect();
     let is_empty = input.shape().n_elements() == 0;
     if is_empty {
-        // Where elements would be, nobody looks.
+        // With no elements, the strides are irrelevant.
         kept.clear();
         reduced.clear();
     }
@@ -304,7 +305,7 @@ pub(super) fn reduce(
     let pass = Pass {
         kind,
         n_items,
-        // Rows of results where columns are reduced.
+        // If columns are reduced, the number of rows of results.
         n_out: if is_by_columns { n_rows } else { n_out },
         n_parts,
         part,
@@ -332,7 +333,7 @@ pub(super) fn reduce(
     rest.launch(call, reducer, "rest", [to, out], [&kept, &none], n)
 }
 
-/// The numbers that all functions of `reduce.c` take.
+/// The parameters of all functions of `reduce.c`.
 struct Pass {
     kind: &'static str,
     n_items: usize,
@@ -344,7 +345,7 @@ struct Pass {
 }
 
 impl Pass {
-    /// `count` elements make a result in the end.
+    /// Launches a pass. `count` elements make up a result in the end.
     fn launch(
         &self,
         call: &Call<'_, '_>,

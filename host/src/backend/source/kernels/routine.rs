@@ -10,7 +10,7 @@ use crate::device::RoutineMatrices;
 use crate::device::RoutineSite;
 use crate::tensor::Tensor;
 
-/// Maximum number of routine calls for one node; above it, our own program does the work in one
+/// Maximum number of routine calls for one node. Beyond, our own program computes all in one
 /// launch.
 const CALLS_MAX: usize = 16;
 
@@ -44,8 +44,8 @@ impl Call<'_, '_> {
     }
 }
 
-/// Computes matmuls with a routine, and then the epilogue; returns `false` if the routines do not
-/// support them, and has done nothing then.
+/// Computes matmuls with a routine, and then the epilogue. Returns `false`, without doing anything,
+/// if the routines do not support them.
 pub(super) fn matmul(
     call: &Call<'_, '_>,
     epilogue: Option<&Epilogue>,
@@ -82,8 +82,8 @@ pub(super) fn matmul(
                 bias: operands.bias,
                 activation: epilogue.map(Epilogue::of_routines).unwrap_or_default(),
             };
-            // The first call decides for all, which differ only in their starts; if a later one is
-            // not supported, the program writes all of them again.
+            // The first call decides for all, which differ only in their starts. If a later one is
+            // not supported, the program computes all of them again.
             if !routines.matmul(&matmul)? {
                 return Ok(false);
             }
@@ -110,7 +110,7 @@ fn joined(batch: &[BatchAxis]) -> SmallVec<[BatchAxis; 4]> {
     joined
 }
 
-/// The offsets of the matrices of a position.
+/// Returns the offsets of the matrices of a position.
 fn starts(axes: &[BatchAxis], mut index: usize) -> [usize; 3] {
     let mut first = [0; 3];
     for (n, strides) in axes.iter().rev() {
@@ -127,9 +127,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_of_a_batch_are_joined_where_strides_go_on() {
-        // Three of the left side in a row, the right one the same for all; then a left side that is
-        // repeated.
+    fn axes_of_a_batch_are_merged_if_strides_allow() {
+        // Three consecutive left sides with the same right side; then a repeated left side.
         let batch = [(2, [12, 0, 30]), (3, [4, 0, 10])];
         assert_eq!(joined(&batch).as_slice(), [(6, [4, 0, 10])]);
         let batch = [(2, [0, 0, 30]), (3, [4, 0, 10])];
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_start_where_the_strides_say() {
+    fn positions_follow_the_strides() {
         let axes = [(2, [100, 0, 60]), (3, [7, 5, 20])];
         assert_eq!(starts(&axes, 0), [0, 0, 0]);
         assert_eq!(starts(&axes, 2), [14, 10, 40]);

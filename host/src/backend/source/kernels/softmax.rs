@@ -21,7 +21,8 @@ const SOURCE: &str = include_str!("../softmax.c");
 
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
-/// Groups per core or multiprocessor: enough to even out, few enough not to be felt.
+/// Groups per core or multiprocessor: enough for an even load, few enough to have a negligible
+/// overhead.
 const GROUPS_PER_UNIT: usize = 16;
 
 pub(super) fn register(table: &mut Table<'_>) {

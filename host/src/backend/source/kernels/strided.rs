@@ -1,4 +1,4 @@
-//! Tensors that are filled, and copies between strides, as steps of other kernels.
+//! Fills of tensors, and strided copies, as steps of other kernels.
 
 use crate::backend::source::call::Axes;
 use crate::backend::source::call::Call;
@@ -32,7 +32,7 @@ impl Strided {
         })
     }
 
-    /// `out[axes, 1] = input[axes, 0]` for `n` positions.
+    /// Copies `out[axes, 1] = input[axes, 0]` for `n` positions.
     pub(super) fn copy(
         &self,
         call: &Call<'_, '_>,
@@ -44,7 +44,7 @@ impl Strided {
         self.copy_on(call.device, call.routine_site(), input, out, n, axes)
     }
 
-    /// The same, also where nothing is executed yet.
+    /// The same outside of an execution.
     pub(super) fn copy_on(
         &self,
         device: &dyn ProgramDevice,

@@ -25,19 +25,19 @@ use crate::tensor::Tensor;
 
 const PANELS: &str = concat!(include_str!("../tile.h"), include_str!("../panels.c"));
 
-/// Vectors that a tile is wide at most.
+/// Maximum width of a tile in vectors.
 const VECTORS_MAX: usize = 2;
 
-/// Rows of a tile where there are fewer than `.0` rows in all; then `Tiling::rows_max`.
+/// Rows of a tile if there are fewer than `.0` rows in total; otherwise `Tiling::rows_max`.
 const FEW_ROWS: [usize; 2] = [1, 4];
 
-/// Sizes of tiles on a device.
+/// Tile sizes on a device.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tiling {
     dtype: DType,
     kind: ProcessorKind,
     width: usize,
-    /// As many as leave registers for a row of the right side and an element of the left one.
+    /// Leaves registers for a row of the right side and an element of the left side.
     rows_max: usize,
 }
 
@@ -56,24 +56,24 @@ impl Tiling {
         }
     }
 
-    /// Vectors of a tile for a right side of `n` columns.
+    /// Returns the vectors of a tile for a right side of `n` columns.
     pub(super) fn vectors(self, n: usize) -> usize {
         n.div_ceil(self.width).clamp(1, VECTORS_MAX)
     }
 
-    /// Columns of a tile, hence of a panel, for a right side of `n` columns.
+    /// Returns the columns of a tile, and hence of a panel, for a right side of `n` columns.
     pub(super) fn columns(self, n: usize) -> usize {
         self.width * self.vectors(n)
     }
 
-    /// Rows of a tile where there are `m` rows.
+    /// Returns the rows of a tile if there are `m` rows.
     pub(super) fn rows(self, m: usize) -> usize {
         let few = FEW_ROWS.into_iter().find(|&rows| m <= rows);
         few.unwrap_or(self.rows_max).min(self.rows_max)
     }
 
-    /// Work items of a group, by rows, columns and matrices. A vector processor computes a tile at
-    /// a time.
+    /// Returns the work items per group, by rows, columns and matrices. A vector processor computes
+    /// one tile at a time.
     pub(super) fn group(self) -> [usize; 3] {
         match self.kind {
             ProcessorKind::Cpu => [1, 1, 1],
@@ -81,7 +81,7 @@ impl Tiling {
         }
     }
 
-    /// Groups of so many tiles.
+    /// Returns the number of groups for this many tiles.
     pub(super) fn groups(self, tiles: [usize; 3]) -> [usize; 3] {
         let group = self.group();
         std::array::from_fn(|axis| tiles[axis].div_ceil(group[axis]))
@@ -102,7 +102,7 @@ impl Tiling {
     }
 }
 
-/// A function for each size of tile.
+/// A function for each tile size.
 pub(super) struct TileFunction {
     tiling: Tiling,
     /// By rows, then by vectors.
@@ -110,8 +110,8 @@ pub(super) struct TileFunction {
 }
 
 impl TileFunction {
-    /// Creates function `name` of `text`, which starts with `tile.h`. With an epilogue it takes a
-    /// bias before the output.
+    /// Creates function `name` of `text`, which starts with `tile.h`. With an epilogue, the
+    /// function takes a bias before the output.
     pub(super) fn new(
         tiling: Tiling,
         file: &'static str,
@@ -133,7 +133,7 @@ impl TileFunction {
         Ok(Self { tiling, functions })
     }
 
-    /// The function for `m` rows and `n` columns.
+    /// Returns the function for `m` rows and `n` columns.
     pub(super) fn of(&self, m: usize, n: usize) -> &LazyFunction {
         let class = FEW_ROWS.into_iter().position(|rows| m <= rows);
         let class = class.unwrap_or(FEW_ROWS.len());
@@ -141,7 +141,8 @@ impl TileFunction {
     }
 }
 
-/// Arguments of such a function: both sides, the bias of an epilogue, the output, and numbers.
+/// Returns the arguments of such a function: both sides, the bias of an epilogue, the output, and
+/// numbers.
 pub(super) fn tile_args<'a>(
     [left, right]: [&'a Tensor; 2],
     bias: Option<&'a Tensor>,
@@ -153,7 +154,7 @@ pub(super) fn tile_args<'a>(
         .collect()
 }
 
-/// The layout of right sides to be written into panels: `n_matrices` matrices `[k, n]`.
+/// The layout of right sides to be prepacked into panels: `n_matrices` matrices `[k, n]`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PanelLayout {
     pub(super) k: usize,
@@ -164,9 +165,9 @@ pub(super) struct PanelLayout {
     pub(super) row: usize,
     pub(super) column: usize,
     pub(super) n_matrices: usize,
-    /// Where matrices start: operand 0.
+    /// Starts of the matrices, as operand 0.
     pub(super) batch: Axes,
-    /// Zeroes behind the last panel, in elements.
+    /// Zeroes after the last panel, in elements.
     pub(super) n_zeroes: usize,
 }
 
@@ -186,10 +187,10 @@ struct PanelArgs {
     n_zero_lines: u32,
 }
 
-/// Writes right sides into panels.
+/// Prepacks right sides into panels.
 pub(super) struct PanelWriter {
     tiling: Tiling,
-    /// By vectors.
+    /// Functions by number of vectors.
     functions: [LazyFunction; VECTORS_MAX],
 }
 
@@ -205,14 +206,14 @@ impl PanelWriter {
         })
     }
 
-    /// Elements of the panels without the zeroes behind them: where those start.
+    /// Returns the elements of the panels without the zeroes, which is where the zeroes start.
     pub(super) fn zeroes_at(&self, layout: &PanelLayout) -> usize {
         let columns = self.tiling.columns(layout.n);
         let panels = layout.n.div_ceil(columns).saturating_mul(layout.n_matrices);
         panels.saturating_mul(layout.k).saturating_mul(columns)
     }
 
-    /// Writes the panels, in the type that is computed with. Neither `k` nor `n` is 0.
+    /// Writes the panels in the type of the computation. Neither `k` nor `n` may be 0.
     pub(super) fn write(
         &self,
         device: &dyn ProgramDevice,

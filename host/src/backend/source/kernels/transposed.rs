@@ -1,5 +1,4 @@
-//! Batches of matmuls fused with transpositions of their operands or result: strides instead of
-//! copies.
+//! Batched matmuls fused with transpositions of their operands or result: strides replace copies.
 
 use crate::backend::cpu::kernels::bad_attr;
 use crate::backend::cpu::kernels::bool_attr;
@@ -11,10 +10,10 @@ use crate::kernels::batch::BatchMatmul;
 use crate::kernels::batch::Operand;
 use crate::tensor::Shape;
 
-/// The op of such a node. It is not an op of TensorFlow's, and never in a graph.
+/// The op of such a node. It is not a TensorFlow op and never occurs in a graph.
 pub(in crate::backend::source) const OP: &str = "_FusedTransposeBatchMatMul";
 
-/// Whether batch dimensions broadcast, as those of `BatchMatMulV2` do.
+/// Whether batch dimensions broadcast, as in `BatchMatMulV2`.
 pub(in crate::backend::source) const BROADCASTS: &str = "broadcasts";
 
 /// Permutations of the left side, the right side and the result; empty if nothing is transposed.
@@ -23,8 +22,8 @@ pub(in crate::backend::source) const PERMUTATIONS: [&str; 3] = ["perm_x", "perm_
 /// A permutation of the dimensions of a tensor.
 pub(super) type Permutation = Vec<usize>;
 
-/// A batch of matmuls, the result's shape, and the result's strides if it is not one matrix after
-/// the other.
+/// A batched matmul, the result's shape, and the result's strides if its matrices are not
+/// contiguous.
 pub(super) struct Planned {
     pub(super) matmul: BatchMatmul,
     pub(super) shape: Shape,
@@ -32,7 +31,7 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    /// A result with one matrix after the other.
+    /// A result with contiguous matrices.
     pub(super) fn in_order(matmul: BatchMatmul, shape: Shape) -> Self {
         Self {
             matmul,
@@ -74,7 +73,7 @@ impl Transposes {
         })
     }
 
-    /// Whether the right side is not permuted.
+    /// Returns whether the right side is not permuted.
     pub(super) fn keeps_right(&self) -> bool {
         self.permutations[1].is_empty()
     }
@@ -132,12 +131,12 @@ impl Transposes {
     }
 }
 
-/// Whether each axis occurs once.
+/// Returns whether each axis occurs once.
 pub(in crate::backend::source) fn is_permutation(axes: &[usize]) -> bool {
     (0..axes.len()).all(|axis| axes.contains(&axis))
 }
 
-/// The transposed shape.
+/// Returns the transposed shape.
 fn permuted(shape: &Shape, permutation: &[usize]) -> Result<Shape, KernelError> {
     if permutation.is_empty() {
         return Ok(shape.clone());
@@ -152,7 +151,7 @@ fn permuted(shape: &Shape, permutation: &[usize]) -> Result<Shape, KernelError> 
     Ok(permutation.iter().map(|&axis| shape.dims()[axis]).collect())
 }
 
-/// Row-major strides, in elements.
+/// Returns row-major strides, in elements.
 fn contiguous(shape: &Shape) -> Vec<usize> {
     let mut strides = vec![1usize; shape.rank()];
     for axis in (1..shape.rank()).rev() {

@@ -77,7 +77,7 @@ const FUNCTIONS: [(&str, &str, &[DType]); 6] = [
     ),
 ];
 
-/// The function of lanes that an op is in single precision (`FUSED` in `unary.c` and
+/// Returns the function of lanes for an op in single precision (`FUSED` in `unary.c` and
 /// `unary_real.c`).
 pub(in crate::backend::source) fn function_of_lanes(op: &str) -> Option<&'static str> {
     let any = FUNCTIONS.into_iter();
@@ -134,7 +134,8 @@ fn unary(node: &KernelConstruction<'_>, file: (&'static str, &'static str), name
     elementwise(node, &source(file, dtype)?, name, dtype)
 }
 
-/// A function of input, output and number of elements, whose result is of this type.
+/// Creates a kernel that calls a function of input, output and number of elements. The result has
+/// this type.
 fn elementwise(
     node: &KernelConstruction<'_>,
     source: &ProgramSource,
@@ -149,7 +150,7 @@ fn elementwise(
     })
 }
 
-/// Output 0 by `function(input 0, output 0, n, more..)`.
+/// Computes output 0 by `function(input 0, output 0, n, more..)`.
 pub(super) fn map(
     call: &Call<'_, '_>,
     function: &Arc<dyn DeviceFunction>,
@@ -169,7 +170,7 @@ pub(super) fn map(
     call.set_output(0, out)
 }
 
-/// TensorFlow `LeakyRelu`: `x`, not above 0 `alpha x`.
+/// TensorFlow `LeakyRelu`: `x` if it is above 0, otherwise `alpha * x`.
 fn leaky_relu(node: &KernelConstruction<'_>) -> Made {
     let alpha = float_attr(node, "alpha", 0.2)?;
     let dtype = type_attr(node, "T")?;

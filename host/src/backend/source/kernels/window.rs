@@ -1,4 +1,4 @@
-//! Pools, and convolutions of single channels.
+//! Pooling, and depthwise convolutions.
 
 use crate::backend::cpu::kernels::conv;
 use crate::backend::cpu::kernels::conv::Windows;
@@ -84,7 +84,7 @@ fn depthwise(node: &KernelConstruction<'_>) -> Made {
     })
 }
 
-/// The smallest finite number of a type: in C, and to fill a tensor with.
+/// Returns the smallest finite number of a type: in C, and as a value to fill a tensor with.
 fn lowest(dtype: DType) -> Result<(&'static str, f32), KernelError> {
     Ok(match dtype {
         DType::I8 => ("(-128)", -128.0),
@@ -115,7 +115,7 @@ struct WindowArgs {
     pad: [i32; 2],
 }
 
-/// A function over windows, on one device.
+/// A function over windows, compiled for one device.
 struct Sliding {
     dtype: DType,
     width: usize,
@@ -142,8 +142,8 @@ impl Sliding {
         })
     }
 
-    /// The result of a function of `inputs`, of which the first is the image; `of_nothing` where
-    /// that has no elements.
+    /// Returns the result of a function of `inputs`, the first of which is the image. If the image
+    /// is empty, the result is filled with `of_nothing`.
     fn run(
         &self,
         call: &Call<'_, '_>,

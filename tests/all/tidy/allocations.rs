@@ -1,0 +1,182 @@
+//! Kernels allocate memory in one place, `kernels::scratch`, which can reject a request.
+
+use super::Source;
+use super::code_lines;
+use super::rust_files;
+
+/// Calls that allocate memory and cannot report a failure.
+const ALLOCATIONS: [&str; 8] = [
+    "vec![",
+    "with_capacity(",
+    ".resize(",
+    "from_elem(",
+    ".reserve(",
+    ".to_vec()",
+    ".repeat(",
+    "Vec<",
+];
+
+/// Accepted calls: file, a part of the line, and why the size stays small whatever the input.
+const BOUNDED: [(&str, &str, &str); 32] = [
+    ("", "rank)", "a tensor has 254 dimensions at most"),
+    ("", ".rank())", "a tensor has 254 dimensions at most"),
+    ("", "dims.len())", "a tensor has 254 dimensions at most"),
+    ("", "axes.len())", "a tensor has 254 dimensions at most"),
+    ("", "rank() - axis)", "a tensor has 254 dimensions at most"),
+    (
+        "",
+        "scratch::list(",
+        "memory that is asked for with an answer",
+    ),
+    (
+        "kernels/fill.rs",
+        "Result<Vec<Arc<[u8]>>, KernelError>",
+        "made by `scratch::list`",
+    ),
+    ("kernels/fill.rs", "spread.repeat(", "a copy into an output"),
+    ("kernels/image.rs", "sizes: Vec<usize>", "one per dimension"),
+    (
+        "kernels/image.rs",
+        "margins: Vec<(usize, usize)>",
+        "one per dimension",
+    ),
+    (
+        "kernels/image.rs",
+        "collect::<Result<Vec<_>, _>>()",
+        "one per dimension",
+    ),
+    ("kernels/image.rs", "space.to_vec()", "one per dimension"),
+    ("kernels/image.rs", "batched.to_vec()", "one per dimension"),
+    (
+        "kernels/slice.rs",
+        "input.dims().to_vec()",
+        "one per dimension",
+    ),
+    (
+        "kernels/variable.rs",
+        "Result<Vec<T>, _>",
+        "one per dimension",
+    ),
+    ("kernels/variable.rs", "vec![(dtype,", "one element"),
+    (
+        "kernels/nn.rs",
+        "let sizes: Vec<usize>",
+        "an attribute of the node",
+    ),
+    (
+        "kernels/mod.rs",
+        "Result<Vec<i64>, KernelError>",
+        "an attribute, or a list that was asked for",
+    ),
+    (
+        "kernels/mod.rs",
+        "default.to_vec()",
+        "a default of an attribute",
+    ),
+    ("kernels/mod.rs", "-> Vec<DType>", "element types"),
+    ("kernels/math.rs", "REALS.to_vec()", "element types"),
+    (
+        "kernels/pack.rs",
+        "collect::<Result<Vec<_>, _>>()",
+        "one per input of the node",
+    ),
+    (
+        "kernels/concat.rs",
+        "from_elem(whole / n, n)",
+        "one per output of the node",
+    ),
+    ("kernels/einsum.rs", "Vec<u8>", "letters of an attribute"),
+    ("kernels/einsum.rs", "Vec<Term>", "operands of an equation"),
+    (
+        "kernels/einsum.rs",
+        "collect::<Result<Vec<_>, _>>()",
+        "operands of an equation",
+    ),
+    ("kernels/spread.rs", "Vec<String>", "shapes of an error"),
+    (
+        "kernels/reduce.rs",
+        "vec![R::START; n_parts]",
+        "one for 32,768 elements of an input",
+    ),
+    (
+        "kernels/epilogue.rs",
+        "bias.repeat(",
+        "fewer than 192 elements",
+    ),
+    (
+        "kernels/epilogue.rs",
+        "let repeated: Vec<T>",
+        "fewer than 192 elements",
+    ),
+    (
+        "kernels/parallel.rs",
+        "Vec<Mutex<&mut [T]>>",
+        "some per thread",
+    ),
+    ("kernels/scratch.rs", "Vec<T>", "what this rule leads to"),
+];
+
+#[test]
+fn kernels_ask_for_memory_in_one_place() {
+    let sources = [
+        rust_files("host/src/kernels"),
+        rust_files("host/src/backend/cpu/kernels"),
+    ];
+    let sources: Vec<Source> = sources.into_iter().flatten().collect();
+    let problems: Vec<String> = sources.iter().flat_map(allocation_problems).collect();
+    assert_eq!(problems, Vec::<String>::new());
+    for (path, text, reason) in BOUNDED {
+        let is_there = |source: &Source| source.path.ends_with(path) && source.text.contains(text);
+        assert!(
+            sources.iter().any(is_there),
+            "{path}: `{text}` ({reason}) is gone"
+        );
+    }
+}
+
+/// Returns the allocations outside of `kernels::scratch`.
+fn allocation_problems(source: &Source) -> Vec<String> {
+    let is_bounded = |line: &str| {
+        let mut bounded = BOUNDED.iter();
+        bounded.any(|(path, text, _)| source.path.ends_with(path) && line.contains(text))
+    };
+    code_lines(&source.text)
+        .into_iter()
+        .filter(|(_, line)| !line.contains("SmallVec<") || line.contains("from_elem("))
+        .filter(|(_, line)| ALLOCATIONS.iter().any(|text| line.contains(text)))
+        .filter(|(_, line)| !is_bounded(line))
+        .map(|(number, line)| {
+            format!(
+                "{}:{number}: `{}` asks for memory without an answer; take it from `Threads::scratch` or `scratch::list`",
+                source.path,
+                line.trim()
+            )
+        })
+        .collect()
+}
+
+/// The rule above, on samples that break it and samples that obey it.
+mod rules {
+    use super::*;
+
+    #[test]
+    fn memory_that_grows_with_shapes_is_found() {
+        let problems =
+            |text: &str| allocation_problems(&Source::new("host/src/kernels/x.rs", text));
+        for text in [
+            "let sums = vec![0.0; channels];\n",
+            "let mut all = Vec::with_capacity(n);\n",
+            "let copy: Vec<f32> = row.iter().copied().collect();\n",
+            "padded.resize(n, 0.0);\n",
+        ] {
+            assert_eq!(problems(text).len(), 1, "{text}");
+        }
+        for text in [
+            "let dims: SmallVec<[usize; 4]> = SmallVec::from_elem(1, rank);\n",
+            "let sums = threads.scratch::<f32>(channels)?;\n",
+            "#[cfg(test)]\nmod tests {\n    let x = vec![0; n];\n}\n",
+        ] {
+            assert_eq!(problems(text), Vec::<String>::new(), "{text}");
+        }
+    }
+}
