@@ -168,6 +168,7 @@ pub struct KernelContext<'a> {
     outputs: RefCell<Outputs<'a>>,
     outputs_on_host: &'a [bool],
     help: Help,
+    interrupts: Option<&'a Interrupts>,
     setting: Setting<'a>,
 }
 
@@ -188,11 +189,6 @@ pub(crate) trait Surroundings {
 
     /// Returns the node's context, if it has one of its own.
     fn context(&self) -> Option<&Arc<dyn DeviceContext>>;
-
-    /// Returns what may end the run before the execution ends.
-    fn interrupts(&self) -> Option<&Interrupts> {
-        None
-    }
 
     /// Returns where to record tensors that the execution allocates, if the device needs them.
     fn temporaries(&self) -> Option<&RefCell<Vec<Tensor>>> {
@@ -229,6 +225,7 @@ impl<'a> KernelContext<'a> {
             outputs: RefCell::new(Outputs::Owned(outputs.collect())),
             outputs_on_host,
             help: Help::default(),
+            interrupts: None,
             setting: Setting::Alone(node),
         }
     }
@@ -250,6 +247,7 @@ impl<'a> KernelContext<'a> {
         outputs: &'a mut [OutputSlot],
         outputs_on_host: &'a [bool],
         help: Help,
+        interrupts: Option<&'a Interrupts>,
         surroundings: &'a dyn Surroundings,
     ) -> Self {
         Self {
@@ -259,6 +257,7 @@ impl<'a> KernelContext<'a> {
             outputs: RefCell::new(Outputs::Borrowed(outputs)),
             outputs_on_host,
             help,
+            interrupts,
             setting: Setting::Run(surroundings),
         }
     }
@@ -278,6 +277,7 @@ impl<'a> KernelContext<'a> {
             outputs: RefCell::new(Outputs::Borrowed(outputs)),
             outputs_on_host,
             help: Help::Pool,
+            interrupts: None,
             setting: Setting::Run(surroundings),
         }
     }
@@ -294,7 +294,13 @@ impl<'a> KernelContext<'a> {
         self.help == Help::Spinning
     }
 
+    #[inline]
+    pub(crate) fn help(&self) -> Help {
+        self.help
+    }
+
     /// Returns the device that executes the node.
+    #[inline]
     pub fn device(&self) -> &'a dyn KernelDevice {
         self.device
     }
@@ -335,8 +341,9 @@ impl<'a> KernelContext<'a> {
 
     /// Returns what may end the run before this execution ends, which long loops check; `None`
     /// outside of runs.
+    #[inline]
     pub fn interrupts(&self) -> Option<&'a Interrupts> {
-        self.surroundings().and_then(|around| around.interrupts())
+        self.interrupts
     }
 
     /// Returns the number of the run that this execution is part of; `None` outside of runs.

@@ -22,8 +22,8 @@ use super::prepare::{Action, Program};
 use super::run::{Request, Stage};
 use crate::device::panic_message;
 use crate::device::{
-    AccessedTensors, DeviceContext, DeviceStep, Interrupts, Kernel, KernelContext, KernelDevice,
-    KernelError, OutputSlot, OutputState, Surroundings, unset_output,
+    AccessedTensors, DeviceContext, DeviceStep, Kernel, KernelContext, KernelDevice, KernelError,
+    OutputSlot, OutputState, Surroundings, unset_output,
 };
 use crate::graph::NodeId;
 use crate::plan::{MemorySpace, StepKind, Transfer, TransferId};
@@ -87,10 +87,6 @@ impl Surroundings for OpExecution<'_> {
     fn context(&self) -> Option<&Arc<dyn DeviceContext>> {
         self.program.context(self.operation.step)
     }
-
-    fn interrupts(&self) -> Option<&Interrupts> {
-        Some(&self.request.interrupts)
-    }
 }
 
 /// An op execution that records the tensors that it allocates.
@@ -110,10 +106,6 @@ impl Surroundings for Recorded<'_> {
 
     fn context(&self) -> Option<&Arc<dyn DeviceContext>> {
         self.execution.context()
-    }
-
-    fn interrupts(&self) -> Option<&Interrupts> {
-        self.execution.interrupts()
     }
 
     fn temporaries(&self) -> Option<&RefCell<Vec<Tensor>>> {
@@ -309,8 +301,10 @@ impl<'a> OpExecution<'a> {
         }
         let prepacked = &self.program.prepacked[self.operation.step.index()];
         let help = self.request.help();
-        let mut context =
-            KernelContext::on_slots(device, &inputs, prepacked, slots, on_host, help, around);
+        let interrupts = Some(&self.request.interrupts);
+        let mut context = KernelContext::on_slots(
+            device, &inputs, prepacked, slots, on_host, help, interrupts, around,
+        );
         self.compute(node, device, kernel, &inputs, &mut context)
     }
 

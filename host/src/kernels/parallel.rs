@@ -8,6 +8,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::Instant;
 
+use crate::device::Help;
 use crate::device::Interrupts;
 use crate::device::IntraOpPool;
 use crate::device::KernelContext;
@@ -45,38 +46,46 @@ const MATMUL_PIECE_NS: u64 = 50_000_000;
 /// Work of one grain of [`Threads::fill`].
 const GRAIN_NS: usize = 20_000;
 
+/// A grain divided by this is [`WORTH_SHOWING_NS`] of work.
+const PARTS_WORTH_SHOWING: usize = GRAIN_NS / WORTH_SHOWING_NS as usize;
+
 /// Resources of one kernel execution for its loops: the threads of the device, its memory for
 /// scratch, and the check whether the run was interrupted. The thread pool starts at the first loop
 /// that needs it, so small work never starts it.
 #[derive(Clone, Copy, Default)]
 pub struct Threads<'a> {
-    pool: Option<&'a IntraOpPool>,
-    /// Whether workers of the pool may be spinning.
-    has_spinning_workers: bool,
-    interrupts: Option<&'a Interrupts>,
     device: Option<&'a dyn KernelDevice>,
+    /// Which threads of the device's pool may help.
+    help: Help,
+    interrupts: Option<&'a Interrupts>,
 }
 
 impl<'a> Threads<'a> {
     /// Returns the calling thread alone, outside any run and device.
     pub const fn single() -> Self {
         Self {
-            pool: None,
-            has_spinning_workers: false,
-            interrupts: None,
             device: None,
+            help: Help::None,
+            interrupts: None,
         }
     }
 
     /// Returns the resources of an execution: the pool of its device, if it has one and the machine
     /// has idle cores.
+    #[inline]
     pub fn of(context: &KernelContext<'a>) -> Self {
-        let pool = || context.device().intra_op_pool();
         Self {
-            pool: context.may_use_pool().then(pool).flatten(),
-            has_spinning_workers: context.has_spinning_workers(),
-            interrupts: context.interrupts(),
             device: Some(context.device()),
+            help: context.help(),
+            interrupts: context.interrupts(),
+        }
+    }
+
+    /// Returns the threads that may help. A virtual call, which loops over a few elements avoid.
+    fn pool(self) -> Option<&'a IntraOpPool> {
+        match self.help {
+            Help::None => None,
+            Help::Pool | Help::Spinning => self.device?.intra_op_pool(),
         }
     }
 
@@ -85,8 +94,7 @@ impl<'a> Threads<'a> {
     #[must_use]
     pub fn alone(self) -> Self {
         Self {
-            pool: None,
-            has_spinning_workers: false,
+            help: Help::None,
             ..self
         }
     }
@@ -115,9 +123,12 @@ impl<'a> Threads<'a> {
     /// Returns the number of parts into which `work_ns` of single-threaded work should be split:
     /// one, or a few per thread.
     pub(crate) fn parts_for(self, work_ns: u64) -> usize {
-        let Some(pool) = self.pool else { return 1 };
-        let has_spinning_workers = || self.has_spinning_workers && pool.has_spinning_workers();
-        if work_ns < WORTH_WAKING_NS && (work_ns < WORTH_SHOWING_NS || !has_spinning_workers()) {
+        if work_ns < WORTH_SHOWING_NS {
+            return 1;
+        }
+        let Some(pool) = self.pool() else { return 1 };
+        let has_spinning_workers = || self.help == Help::Spinning && pool.has_spinning_workers();
+        if work_ns < WORTH_WAKING_NS && !has_spinning_workers() {
             return 1;
         }
         let n_worth = usize::try_from(work_ns / PART_NS).unwrap_or(usize::MAX);
@@ -144,7 +155,7 @@ impl<'a> Threads<'a> {
                 body(part);
             }
         };
-        match self.pool {
+        match self.pool() {
             Some(pool) if n_parts > 1 => {
                 if work_ns < WORTH_WAKING_NS {
                     pool.for_each_spinning(n_parts, &body);
@@ -160,17 +171,33 @@ impl<'a> Threads<'a> {
     /// part's first element. If the run is interrupted, the rest of `out` is left as it is. Parts
     /// begin at multiples of `unit` elements. `grain` elements should take about 20 us. Work of
     /// less than three grains stays on this thread, unless workers are spinning.
+    #[inline]
     pub fn fill<T, F>(self, out: &mut [T], unit: usize, grain: usize, fill: F)
     where
         T: Send,
         F: Fn(usize, &mut [T]) + Sync,
     {
+        // Less than `WORTH_SHOWING_NS` of work: an op on scalars costs some 40 ns in all.
+        if out.len() <= grain / PARTS_WORTH_SHOWING {
+            return fill(0, out);
+        }
+        self.fill_long(out, unit, grain, &fill);
+    }
+
+    /// The half of [`Threads::fill`] for work that may be worth sharing. It is compiled once per
+    /// element type rather than once per loop, of which there are hundreds.
+    fn fill_long<T: Send>(
+        self,
+        out: &mut [T],
+        unit: usize,
+        grain: usize,
+        fill: &(dyn Fn(usize, &mut [T]) + Sync),
+    ) {
         let work_ns = out.len().saturating_mul(GRAIN_NS) / grain.max(1);
         let work_ns = u64::try_from(work_ns).unwrap_or(u64::MAX);
         match self.parts_for(work_ns) {
-            0 | 1 if work_ns < LONG_NS => fill(0, out),
-            0 | 1 => self.fill_pieces(0, out, unit, work_ns, &fill),
-            n_parts => self.fill_parts(out, unit, n_parts, work_ns, &fill),
+            0 | 1 => self.fill_pieces(0, out, unit, work_ns, fill),
+            n_parts => self.fill_parts(out, unit, n_parts, work_ns, fill),
         }
     }
 
@@ -201,8 +228,7 @@ impl<'a> Threads<'a> {
         failure.into_inner().map_or(Ok(()), Err)
     }
 
-    /// The parallel half of [`Threads::fill`]. It is compiled once per element type rather than
-    /// once per loop, of which there are hundreds.
+    /// The parallel half of [`Threads::fill`].
     fn fill_parts<T: Send>(
         self,
         out: &mut [T],
@@ -263,8 +289,8 @@ impl<'a> Threads<'a> {
 impl fmt::Debug for Threads<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Threads")
-            .field("n_threads", &self.pool.map_or(1, IntraOpPool::n_threads))
-            .field("has_spinning_workers", &self.has_spinning_workers)
+            .field("n_threads", &self.pool().map_or(1, IntraOpPool::n_threads))
+            .field("help", &self.help)
             .finish()
     }
 }
