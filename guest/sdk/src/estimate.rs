@@ -8,7 +8,6 @@
 //! produced. Links do not contend, as in the schedules of Topcuoglu et al. 2002. Tensors of
 //! preloaded edges ([`EdgeKind::PRELOADED`](crate::EdgeKind::PRELOADED)) are on every device from
 //! the start.
-//! device at once.
 
 use std::cmp::Ordering;
 use std::cmp::Reverse;

@@ -55,13 +55,15 @@ impl CostRows {
     }
 
     /// Returns the row of this work, for nodes with kernels for these types; other types cost +inf.
+    /// `None`: the node does not run, and costs nothing.
     pub(super) fn row(
         &mut self,
-        flops: f64,
-        traffic_bytes: u64,
+        work: Option<(f64, u64)>,
         support: u32,
         supported: &SupportedTypes,
     ) -> u32 {
+        // A node that does not run needs a key that no work has.
+        let (flops, traffic_bytes) = work.unwrap_or((f64::NAN, u64::MAX));
         let flops_bits = flops.to_bits();
         let mixed = (flops_bits ^ traffic_bytes.rotate_left(24) ^ u64::from(support))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -76,11 +78,13 @@ impl CostRows {
         let row = to_u32(self.costs.len() / self.classes.len());
         for (class, &number) in self.classes.iter().zip(&self.type_of_class) {
             let runs = supported.iter().any(|&(known, _)| known == number);
-            self.costs.push(if runs {
-                self.model
-                    .execution_ns(flops, traffic_bytes, &class.profile)
-            } else {
-                f64::INFINITY
+            self.costs.push(match work {
+                _ if !runs => f64::INFINITY,
+                None => 0.0,
+                Some((flops, traffic_bytes)) => {
+                    self.model
+                        .execution_ns(flops, traffic_bytes, &class.profile)
+                }
             });
         }
         self.cache[index] = Slot {

@@ -92,7 +92,8 @@ pub fn enumerate(
         .map(|(node, (&flops, &traffic_bytes))| {
             let support = supports.of_node(graph, node);
             let supported = &supports.sets[support as usize];
-            rows.row(flops, traffic_bytes, support, supported)
+            let work = (!graph.is_preloaded(node)).then_some((flops, traffic_bytes));
+            rows.row(work, support, supported)
         })
         .collect();
     nodes.costs = rows.costs;

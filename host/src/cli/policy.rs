@@ -220,7 +220,7 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
         ("places", report.kinds()),
         ("imports", list(&report.imports)),
         ("exports", list(&report.exports)),
-        ("usable", report.usability()),
+        ("result", report.usability()),
     ] {
         table.add_row([key.to_owned(), value]);
     }

@@ -139,24 +139,23 @@ fn limit_mut<'a>(limits: &'a mut PolicyLimits, name: &str) -> Option<&'a mut usi
 }
 
 fn parse_limit(text: &str) -> Result<(&'static str, usize), String> {
-    let expected = || format!("`{text}` is not a limit; expected LIMIT=N such as effort=200000000");
+    let expected =
+        || format!("`{text}` does not set a limit; expected LIMIT=N such as effort=200000000");
     let (name, value) = text.split_once('=').ok_or_else(expected)?;
+    let mut limits = LIMITS.iter();
+    let known = limits.find(|limit| **limit == name.replace('_', "-"));
+    let Some(name) = known else {
+        return Err(format!(
+            "there is no limit `{name}`; limits are {}",
+            LIMITS.join(", ")
+        ));
+    };
     let value = value.replace('_', "");
     let value = match name.ends_with("bytes") {
         true => parse_bytes(&value).ok().and_then(|n| n.try_into().ok()),
         false => value.parse().ok(),
     };
-    let value = value.ok_or_else(expected)?;
-    let known = LIMITS
-        .iter()
-        .find(|limit| **limit == name.replace('_', "-"));
-    match known {
-        Some(name) => Ok((name, value)),
-        None => Err(format!(
-            "there is no limit `{name}`; limits are {}",
-            LIMITS.join(", ")
-        )),
-    }
+    Ok((name, value.ok_or_else(expected)?))
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! The reasons for which a proposal is refused.
 
+use std::fmt;
+
+use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::placement::shortage::MemoryShortage;
 
@@ -21,9 +24,7 @@ pub enum Violation {
         found: usize,
     },
     /// The device set has no device of this index.
-    #[error(
-        "node `{name}`: device {device} does not exist, there are {n_devices} devices; candidates are {legal}"
-    )]
+    #[error("node `{name}`: {}; candidates are {legal}", NoDevice(*device, *n_devices))]
     Device {
         /// The node.
         node: NodeId,
@@ -98,6 +99,24 @@ pub enum Violation {
         /// Number of its queues.
         n_queues: u32,
     },
+}
+
+/// A device index that is not one. [`NONE`] is what columns of nodes without a device contain, so a
+/// policy has forgotten the node.
+struct NoDevice(u32, usize);
+
+impl fmt::Display for NoDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self(NONE, _) => f.write_str("the policy gave it no device"),
+            Self(device, n_devices) => {
+                write!(
+                    f,
+                    "device {device} does not exist, there are {n_devices} devices"
+                )
+            }
+        }
+    }
 }
 
 impl Violation {

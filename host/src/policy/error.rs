@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 
 use super::messages::{Messages, truncate};
 use crate::placement::Violation;
+use crate::tensor::show_bytes;
 
 /// Whose fault an error is, that is who has to change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +50,7 @@ pub struct PolicyError {
 #[non_exhaustive]
 pub enum PolicyErrorKind {
     /// The guest trapped: it panicked, divided by zero, or accessed memory out of bounds.
-    #[error("`{call}` trapped: {trap}{}{}", Backtrace(backtrace), LastError(message.as_deref()))]
+    #[error("{}", TrapReport { call, trap, message: message.as_deref(), backtrace })]
     Trap {
         /// The call: `place`, `configure`.
         call: &'static str,
@@ -83,7 +84,9 @@ pub enum PolicyErrorKind {
     },
     /// The guest tried to grow its memory beyond the limit.
     #[error(
-        "it requested {requested_bytes} bytes of memory, the limit is {limit_bytes}; `--policy-memory` and `PolicyLimits::memory_bytes` raise it"
+        "it requested {} of memory, the limit is {}; `--policy-memory` and `PolicyLimits::memory_bytes` raise it",
+        show_bytes(*requested_bytes as u64),
+        show_bytes(*limit_bytes as u64)
     )]
     MemoryLimit {
         /// The size that all its memories would have had.
@@ -435,15 +438,38 @@ impl fmt::Display for List<'_> {
     }
 }
 
-/// The error that the guest logged before a trap.
-struct LastError<'a>(Option<&'a str>);
+/// Frames of one function in a backtrace that make deep recursion likely.
+const N_FRAMES_OF_RECURSION: usize = 4;
 
-impl fmt::Display for LastError<'_> {
+/// A trap, and the error that the guest logged before it.
+struct TrapReport<'a> {
+    call: &'a str,
+    trap: &'a str,
+    message: Option<&'a str>,
+    backtrace: &'a [String],
+}
+
+impl fmt::Display for TrapReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            None => Ok(()),
-            Some(message) => write!(f, "; its last error was: {message}"),
+        let Self { call, trap, .. } = self;
+        match self.message {
+            // The trap of a panic says nothing more.
+            Some(panic) if panic.starts_with("panicked at") => write!(f, "`{call}` {panic}")?,
+            Some(message) => write!(f, "`{call}` trapped: {trap}; its last error was: {message}")?,
+            None => write!(f, "`{call}` trapped: {trap}")?,
         }
+        Backtrace(self.backtrace).fmt(f)?;
+        let innermost = self.backtrace.first();
+        let is_repeated = |&name: &&String| {
+            let same = self.backtrace.iter().filter(|&other| other == name);
+            same.count() >= N_FRAMES_OF_RECURSION
+        };
+        if trap.contains("out of bounds memory access") && innermost.filter(is_repeated).is_some() {
+            f.write_str(
+                "; probably deep recursion: link the policy with `-C link-arg=-zstack-size=N`",
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -565,7 +591,7 @@ mod tests {
         );
         assert_eq!(
             error.to_string(),
-            "policy `mine`: `place` trapped: wasm `unreachable` instruction executed (in inner < outer); its last error was: panicked at src/lib.rs:3:5: no devices"
+            "policy `mine`: `place` panicked at src/lib.rs:3:5: no devices (in inner < outer)"
         );
         assert_eq!(error.fault(), Fault::Guest);
     }

@@ -115,7 +115,14 @@ impl<'a> TestPlan<'a> {
             nodes.find(|&(node, device)| breaks(node, device))
         };
         if let Some((node, device)) = find(&|_, device| device >= self.devices.count()) {
-            return broken("device", node, format!("there is no device {device}"));
+            return broken(
+                "device",
+                node,
+                match device {
+                    NONE => "the policy gave it no device".to_owned(),
+                    _ => format!("there is no device {device}"),
+                },
+            );
         }
         let pin = |node: usize| graph.pinned[node];
         if let Some((node, device)) = find(&|node, device| ![NONE, device].contains(&pin(node))) {
