@@ -26,7 +26,7 @@ use crate::trace::targets;
 mod device;
 mod gpu_compatible;
 #[cfg(feature = "kernels")]
-pub(in crate::backend) mod kernels;
+mod kernels;
 mod pools;
 
 pub use device::ThreadPoolDevice;

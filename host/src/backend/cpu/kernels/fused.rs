@@ -1,14 +1,14 @@
 //! Fused kernels: TensorFlow's `_FusedMatMul` and `_FusedConv2D`.
 
-use crate::backend::cpu::kernels::Made;
-use crate::backend::cpu::kernels::REALS;
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::math;
 use crate::backend::cpu::kernels::nn;
-use crate::backend::cpu::kernels::type_attr;
 use crate::backend::fuse::activation;
 use crate::backend::fuse::check_bias;
 use crate::backend::fuse::fuse_epilogues;
+use crate::backend::host_kernels::Made;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::types::REALS;
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
