@@ -4,15 +4,15 @@
 use hashbrown::HashMap;
 use hashbrown::HashSet;
 
+use crate::candidates::calls::CallGroups;
+use crate::candidates::calls::GroupLimits;
 use crate::candidates::choose::Request;
-use crate::candidates::inspect::CallGroups;
-use crate::candidates::inspect::GroupLimits;
+use crate::candidates::index::to_u32;
 use crate::candidates::support::Supports;
-use crate::candidates::support::TypeTable;
-use crate::candidates::support::is_xla;
-use crate::candidates::support::to_u32;
-use crate::candidates::ties::Tie;
-use crate::candidates::ties::call_members;
+use crate::candidates::tie::Tie;
+use crate::candidates::tie::call_members;
+use crate::candidates::types::TypeTable;
+use crate::candidates::types::is_xla;
 use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;

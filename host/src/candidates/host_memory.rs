@@ -4,17 +4,14 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::candidates::columns::NodeColumns;
 use crate::candidates::options::OpArguments;
 use crate::candidates::support::COMPILED_ATTR;
-use crate::candidates::support::TypeTable;
+use crate::candidates::types::TypeTable;
 use crate::device::KernelDef;
 use crate::device::KernelRegistry;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
-use crate::graph::EdgeKind;
 use crate::graph::Graph;
-use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::graph::TensorId;
 use crate::names::DeviceId;
@@ -196,6 +193,16 @@ impl HostMemory {
         self.has_output(graph, node, device, slot) || is_host_only(graph, tensor)
     }
 
+    /// Whether every argument of every node is in the memory of the node's device.
+    pub(super) fn is_empty(&self) -> bool {
+        self.row_of_class.is_empty() && self.by_attrs.is_empty()
+    }
+
+    /// Whether some argument of a node on a device may be in host memory.
+    pub(super) fn concerns(&self, graph: &Graph, node: NodeId, device: DeviceId) -> bool {
+        self.rule(graph, node, device).is_some() || self.slots(graph, node).is_some()
+    }
+
     fn slots(&self, graph: &Graph, node: NodeId) -> Option<&Slots> {
         if self.by_attrs.is_empty() {
             return None;
@@ -249,43 +256,4 @@ fn is_host_only(graph: &Graph, tensor: TensorId) -> bool {
 
 fn is_int32(graph: &Graph, tensor: Option<TensorId>) -> bool {
     tensor.is_some_and(|tensor| graph.tensor_dtypes()[tensor.index()] == DType::I32)
-}
-
-/// Returns the graph's edge kinds, with [`EdgeKind::HOST_MEMORY`] if the consumer's kernel on its
-/// most preferred device reads the argument in host memory, and for strings and resources, which
-/// never leave it. A hint for policies: the actual kind depends on the device of the consumer.
-pub(super) fn edge_kinds(graph: &Graph, nodes: &NodeColumns, host_memory: &HostMemory) -> Vec<u8> {
-    let mut kinds = graph.edge_kinds().to_vec();
-    let on_host: Vec<bool> = graph
-        .tensor_dtypes()
-        .iter()
-        .map(|dtype| matches!(dtype, DType::String | DType::Resource))
-        .collect();
-    if on_host.contains(&true) {
-        for (kind, &tensor) in kinds.iter_mut().zip(graph.edge_tensors()) {
-            if tensor != NONE && on_host[tensor as usize] {
-                *kind |= EdgeKind::HOST_MEMORY;
-            }
-        }
-    }
-    if host_memory.row_of_class.is_empty() && host_memory.by_attrs.is_empty() {
-        return kinds;
-    }
-    for node in graph.nodes() {
-        let first = nodes.sets.row(nodes.candidate_set[node.index()] as usize)[0];
-        let device = DeviceId(first);
-        let is_ruled = host_memory.rule(graph, node, device).is_some();
-        if !is_ruled && host_memory.slots(graph, node).is_none() {
-            continue;
-        }
-        for (slot, edge) in graph.predecessors().range(node.index()).enumerate() {
-            if graph.edge_tensors()[edge] == NONE {
-                break;
-            }
-            if host_memory.has_input(graph, node, device, slot) {
-                kinds[edge] |= EdgeKind::HOST_MEMORY;
-            }
-        }
-    }
-    kinds
 }
