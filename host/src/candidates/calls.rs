@@ -13,6 +13,7 @@ use crate::graph::Function;
 use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::names::DeviceName;
+use crate::ops::CallOp;
 use crate::tensor::DType;
 
 /// The constraints that the body of a function puts on the neighbours of a call.
@@ -66,7 +67,7 @@ pub(super) fn calls_to_inspect(
     library: &Graph,
     ops: Option<&dyn OpArguments>,
 ) -> Result<Vec<NodeId>, CandidatesError> {
-    let is_call = |op: &str| ["PartitionedCall", "StatefulPartitionedCall"].contains(&op);
+    let is_call = |op: &str| CallOp::of(op) == Some(CallOp::Partitioned);
     let has_calls = graph.op_names().iter().any(|op| is_call(op));
     if ops.is_none() || !has_calls {
         return Ok(Vec::new());

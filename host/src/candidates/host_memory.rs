@@ -15,16 +15,8 @@ use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::graph::TensorId;
 use crate::names::DeviceId;
+use crate::ops::CallOp;
 use crate::tensor::DType;
-
-/// Ops that call functions. Their arguments depend on the functions, so their kernels do not
-/// declare them.
-const FUNCTION_CALLS: [&str; 4] = [
-    "PartitionedCall",
-    "StatefulPartitionedCall",
-    "SymbolicGradient",
-    "While",
-];
 
 /// Host-memory arguments by node and device (TensorFlow `MemoryTypesForNode`). Strings and
 /// resources are not included: they are in host memory for every node.
@@ -222,8 +214,9 @@ impl HostMemory {
 fn rule(op: &str, device_type: &str, attrs: &AttrSet, registry: &KernelRegistry) -> Option<Rule> {
     // Failed look-ups have been reported earlier.
     let kernel = registry.find(op, device_type, attrs).ok().flatten();
+    let is_of_function = CallOp::of(op).is_some_and(CallOp::has_arguments_of_function);
     match kernel {
-        Some(kernel) if !FUNCTION_CALLS.contains(&op) => {
+        Some(kernel) if !is_of_function => {
             (!kernel.host_memory_args.is_empty()).then_some(Rule::Kernel(kernel))
         }
         // Compilers keep integers in the same memory as everything else.

@@ -18,13 +18,12 @@ use crate::graph::EdgeKind;
 use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
+use crate::ops::CallOp;
 use crate::tensor::DType;
 
 /// Ops whose reference and resource inputs do not bind them to the producer's device (TensorFlow's
-/// input colocation exemption registry).
-const EXEMPT_OPS: [&str; 24] = [
-    "PartitionedCall",
-    "StatefulPartitionedCall",
+/// input colocation exemption registry), besides [`CallOp::Partitioned`].
+const EXEMPT_OPS: [&str; 22] = [
     "RpcServerRegister",
     "FilterDataset",
     "FlatMapDataset",
@@ -198,7 +197,7 @@ fn binds(
     arguments: Option<&dyn OpArguments>,
 ) -> bool {
     let op = graph.op(node);
-    if EXEMPT_OPS.contains(&op) {
+    if CallOp::of(op) == Some(CallOp::Partitioned) || EXEMPT_OPS.contains(&op) {
         return false;
     }
     let tensor = graph.edge_tensors()[edge] as usize;

@@ -39,6 +39,7 @@ pub use attr_def::{AttrDef, AttrKind};
 pub use check::NodeDefError;
 pub(crate) use definition::AttrFault;
 pub use definition::{ArgDef, ArgType, OpDef, OpDefError, SignatureError, TypedSlot};
+pub(crate) use functional::CallOp;
 pub use infer::{InferenceContext, IntTensor, Known, OpInput, ShapeError};
 pub use registry::OpRegistry;
 #[cfg(feature = "graphdef")]
