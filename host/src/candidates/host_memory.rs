@@ -26,7 +26,7 @@ pub(crate) struct HostMemory {
     /// By class of nodes a row of `rules`; empty if there are no rules.
     row_of_class: Vec<u32>,
     /// Numbers of kernels (`Supports::kernels_of_class`) x device types: the rule, if some
-    /// argument may be in host memory. Type CPU has none, since its memory is host memory.
+    /// argument may be in host memory. None for types whose own memory is host memory.
     rules: Vec<Option<Rule>>,
     n_types: usize,
     /// By class the slots that the nodes' own attributes put in host memory.
@@ -85,10 +85,14 @@ impl HostMemory {
             }
             let op = &graph.op_names()[class.op as usize];
             let names = types.names.iter();
-            rules.extend(names.map(|device_type| match device_type.as_str() {
-                "CPU" => None,
-                device_type => rule(op, device_type, &class.attrs, registry),
-            }));
+            rules.extend(
+                names
+                    .zip(&types.has_one_memory)
+                    .map(|(device_type, &has_one_memory)| match has_one_memory {
+                        true => None,
+                        false => rule(op, device_type, &class.attrs, registry),
+                    }),
+            );
         }
         let is_ruled = rules.iter().any(Option::is_some);
         Self {
@@ -166,7 +170,7 @@ impl HostMemory {
     }
 
     /// Whether a node on a device reads the tensor of data input `slot` in host memory, because of
-    /// its kernel or the tensor's dtype. For a device of type CPU, host memory is the device's
+    /// its kernel or the tensor's dtype. For a device with one memory, host memory is the device's
     /// memory.
     pub(crate) fn reads_on_host(
         &self,

@@ -19,6 +19,8 @@ pub(super) struct TypeTable {
     pub(super) names: Vec<String>,
     pub(super) priorities: Vec<i32>,
     pub(super) is_xla: Vec<bool>,
+    /// Per type whether the own memory of its devices is host memory.
+    pub(super) has_one_memory: Vec<bool>,
     pub(super) of_device: Vec<u32>,
 }
 
@@ -37,6 +39,13 @@ impl TypeTable {
             priorities: names
                 .iter()
                 .map(|name| devices.type_priority(name))
+                .collect(),
+            has_one_memory: names
+                .iter()
+                .map(|name| {
+                    let mut of_type = devices.iter().map(|(_, device)| device.attributes());
+                    of_type.any(|it| it.device_type == *name && it.has_one_memory())
+                })
                 .collect(),
             is_xla: names.iter().map(|name| is_xla(name)).collect(),
             of_device: devices
