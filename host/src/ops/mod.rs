@@ -46,3 +46,6 @@ pub use registry::OpRegistry;
 pub(crate) use state::PLACEHOLDER_SHAPES_MEAN_WHAT_THEY_SAY;
 #[cfg(feature = "graphdef")]
 pub(crate) use state::has_legacy_placeholders;
+// Public for `kernels`, whose items are public for tests only.
+#[doc(hidden)]
+pub use window::Padding;

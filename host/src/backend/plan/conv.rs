@@ -9,9 +9,9 @@ use crate::device::KernelError;
 use crate::kernels::conv::Convolution;
 use crate::kernels::depthwise::Depthwise;
 use crate::kernels::depthwise::Transposed;
-use crate::kernels::window::Padding;
 use crate::kernels::window::WindowAxis;
 use crate::kernels::window::WindowSpec;
+use crate::ops::Padding;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 

@@ -6,8 +6,8 @@ use crate::backend::plan::window::spatial;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;
 use crate::kernels::pool::Pool;
-use crate::kernels::window::Padding;
 use crate::kernels::window::WindowSpec;
+use crate::ops::Padding;
 use crate::tensor::Shape;
 
 /// The windows of TensorFlow `MaxPool` and `AvgPool`, channels last.

@@ -4,7 +4,7 @@ use crate::backend::plan::attr::ints_attr;
 use crate::backend::plan::attr::string_attr;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;
-use crate::kernels::window::Padding;
+use crate::ops::Padding;
 
 /// Checks that images have channels last, the only layout of TensorFlow's CPU kernels.
 pub(in crate::backend) fn channels_last(node: &KernelConstruction<'_>) -> Result<(), KernelError> {
