@@ -8,6 +8,7 @@ use std::path::Path;
 use std::path::PathBuf;
 
 mod allocations;
+mod circles;
 mod dependencies;
 mod early_ends;
 mod links;

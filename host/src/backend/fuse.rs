@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::cpu::kernels::bad_attr;
+use crate::backend::plan::attr::bad_attr;
 use crate::device::FusedNode;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;

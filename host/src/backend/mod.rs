@@ -2,6 +2,9 @@
 //!
 //! A backend turns device options into devices and registers their kernels. It uses `device` and
 //! `kernels`. Of a graph, it reads only the attributes of the node whose kernel it creates.
+//!
+//! A backend names no other backend. They share `types`, `plan` (attributes and shapes of nodes),
+//! `host_kernels` and `fuse`; those for devices that compile programs also share `source`.
 
 use crate::device::DEFAULT_FACTORY_PRIORITY;
 use crate::device::FactoryRegistry;
@@ -9,14 +12,22 @@ use crate::device::SYSTEM_ROOT;
 use crate::ops::OpRegistry;
 use crate::registry::Registry;
 
+#[cfg(feature = "kernels")]
+#[macro_use]
+mod types;
+
 mod absent;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 #[cfg(feature = "kernels")]
 mod fuse;
+#[cfg(feature = "kernels")]
+mod host_kernels;
 #[cfg(feature = "opencl")]
 pub mod opencl;
+#[cfg(feature = "kernels")]
+mod plan;
 #[cfg(any(feature = "cuda", feature = "opencl"))]
 mod source;
 

@@ -7,7 +7,9 @@ use crate::builder::value::Number;
 use crate::builder::value::Operand;
 use crate::builder::value::Value;
 
-/// Padding at the edge of an image.
+/// Padding at the edge of an image: the kinds that every op with windows has. Explicit sizes differ
+/// by axis, and `AvgPool` does not allow them; [`Scope::node`] builds nodes that have them
+/// (attribute `explicit_paddings`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Padding {
     /// Padding by which the result with step 1 is as large as the image: zeros for convolutions;

@@ -4,8 +4,8 @@ use hashbrown::HashMap;
 
 use crate::candidates::columns::Candidates;
 use crate::candidates::error::CandidatesError;
+use crate::candidates::index::to_u32;
 use crate::candidates::restrict::Restriction;
-use crate::candidates::support::to_u32;
 use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;

@@ -12,7 +12,7 @@ use crate::candidates::devices::device_columns;
 use crate::candidates::error::CandidatesError;
 use crate::candidates::hints::fill_hints;
 use crate::candidates::host_memory::HostMemory;
-use crate::candidates::support::to_u32;
+use crate::candidates::index::to_u32;
 use crate::cost::CostModel;
 use crate::device::DeviceSet;
 use crate::device::LinkProfile;

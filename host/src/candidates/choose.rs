@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 
 use hashbrown::HashMap;
 
-use crate::candidates::support::SupportedTypes;
-use crate::candidates::support::TypeTable;
-use crate::candidates::support::to_u32;
+use crate::candidates::index::to_u32;
+use crate::candidates::types::SupportedTypes;
+use crate::candidates::types::TypeTable;
 use crate::device::DeviceSet;
 use crate::graph::Csr;
 use crate::names::DeviceId;

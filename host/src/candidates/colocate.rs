@@ -3,14 +3,14 @@
 
 use std::ops::ControlFlow;
 
+use crate::candidates::calls::CallInspector;
 use crate::candidates::error::CandidatesError;
 use crate::candidates::explain::Explainer;
+use crate::candidates::facts::Facts;
 use crate::candidates::groups::Groups;
-use crate::candidates::inspect::Inspector;
+use crate::candidates::index::to_u32;
 use crate::candidates::options::PlacementOptions;
-use crate::candidates::report::Facts;
 use crate::candidates::support::Supports;
-use crate::candidates::support::to_u32;
 use crate::candidates::ties::for_each_tie;
 use crate::device::DeviceSet;
 use crate::graph::Graph;
@@ -28,7 +28,7 @@ pub(super) fn colocation_groups<'g>(
     facts: &Facts<'g>,
     pinned: Option<&[u32]>,
     options: &PlacementOptions,
-    inspector: &mut Inspector<'_>,
+    inspector: &mut dyn CallInspector,
 ) -> Result<(Supports, Groups<'g>), CandidatesError> {
     let graph = facts.graph;
     let mut supports = Supports::of(facts)?;

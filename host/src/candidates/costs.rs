@@ -1,8 +1,8 @@
 //! The cost table: one row per distinct work, one column per cost class.
 
-use crate::candidates::support::SupportedTypes;
-use crate::candidates::support::TypeTable;
-use crate::candidates::support::to_u32;
+use crate::candidates::index::to_u32;
+use crate::candidates::types::SupportedTypes;
+use crate::candidates::types::TypeTable;
 use crate::cost::CostClass;
 use crate::cost::CostModel;
 

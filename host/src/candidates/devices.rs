@@ -2,7 +2,7 @@
 
 use crate::candidates::columns::DeviceColumns;
 use crate::candidates::error::CandidatesError;
-use crate::candidates::support::to_u32;
+use crate::candidates::index::to_u32;
 use crate::cost::CostClass;
 use crate::cost::CostClasses;
 use crate::cost::CostModel;

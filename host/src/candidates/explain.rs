@@ -14,20 +14,20 @@ use std::ops::ControlFlow;
 use hashbrown::HashMap;
 use hashbrown::HashSet;
 
+use crate::candidates::calls::CallInspector;
 use crate::candidates::choose::Chooser;
 use crate::candidates::conflict::Conflict;
 use crate::candidates::error::CandidatesError;
+use crate::candidates::facts::Facts;
 use crate::candidates::groups::Groups;
 use crate::candidates::groups::KeptLimits;
 use crate::candidates::groups::Overrides;
 use crate::candidates::hints::is_generator;
-use crate::candidates::inspect::Inspector;
+use crate::candidates::index::to_u32;
 use crate::candidates::options::PlacementOptions;
-use crate::candidates::report::Facts;
 use crate::candidates::support::Supports;
-use crate::candidates::support::to_u32;
-use crate::candidates::ties::Tie;
-use crate::candidates::ties::call_members;
+use crate::candidates::tie::Tie;
+use crate::candidates::tie::call_members;
 use crate::candidates::ties::for_each_tie;
 use crate::graph::NONE;
 use crate::graph::NodeId;
@@ -91,7 +91,7 @@ impl<'e, 'g> Explainer<'e, 'g> {
         options: &'e PlacementOptions,
         pinned: Option<&'e [u32]>,
         supports: &Supports,
-        inspector: &mut Inspector<'_>,
+        inspector: &mut dyn CallInspector,
         n_ties: Option<usize>,
     ) -> Result<Self, CandidatesError> {
         let mut supports = supports.clone();

@@ -4,15 +4,16 @@
 use hashbrown::HashMap;
 use hashbrown::HashSet;
 
+use crate::candidates::calls::CallGroups;
+use crate::candidates::calls::GroupLimits;
 use crate::candidates::choose::Request;
-use crate::candidates::inspect::CallGroups;
-use crate::candidates::inspect::GroupLimits;
+use crate::candidates::index::to_u32;
 use crate::candidates::support::Supports;
-use crate::candidates::support::TypeTable;
-use crate::candidates::support::is_xla;
-use crate::candidates::support::to_u32;
-use crate::candidates::ties::Tie;
-use crate::candidates::ties::call_members;
+use crate::candidates::tie::Tie;
+use crate::candidates::tie::call_members;
+use crate::candidates::types::TypeTable;
+use crate::candidates::types::is_xla;
+use crate::device::DEVICE_CPU;
 use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
@@ -312,12 +313,13 @@ impl<'a> Groups<'a> {
         Ok(())
     }
 
-    /// If no device type is left, choosing fails.
+    /// If no device type is left, choosing fails. The type is named because TensorFlow's rule names
+    /// it (`AddHostOnlyDataTypesConstraints`), and kernels are registered for types.
     fn limit_to_cpu(&mut self, node: u32, supports: &mut Supports) {
         let root = self.root(node);
         let id = self.state_id(root, supports);
         let mut state = self.states[id].clone();
-        state.support = supports.only(state.support, "CPU", self.types);
+        state.support = supports.only(state.support, DEVICE_CPU, self.types);
         self.state_of[root as usize] = self.states.intern(state);
     }
 

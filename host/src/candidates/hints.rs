@@ -5,15 +5,9 @@ use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceName;
+use crate::ops::CallOp;
 
 const METADATA_OPS: [&str; 3] = ["Shape", "Size", "Rank"];
-
-const CALL_OPS: [&str; 4] = [
-    "PartitionedCall",
-    "StatefulPartitionedCall",
-    "SymbolicGradient",
-    "RemoteCall",
-];
 
 /// Identity ops (TensorFlow `Node::IsIdentity`).
 const IDENTITY_OPS: [&str; 2] = ["Identity", "RefIdentity"];
@@ -30,7 +24,8 @@ pub(super) fn fill_hints(
     let ops = graph.op_names().iter().map(AsRef::as_ref);
     let of_op: Vec<u8> = ops
         .map(|op: &str| {
-            let is_call = CALL_OPS.contains(&op) || graph.find_function(op).is_some();
+            let is_call = CallOp::of(op).is_some_and(CallOp::is_function_call)
+                || graph.find_function(op).is_some();
             bit(is_call, PlacementHint::FUNCTION_CALL)
                 | bit(METADATA_OPS.contains(&op), PlacementHint::METADATA)
                 | bit(IDENTITY_OPS.contains(&op), PlacementHint::MATCHING_IDENTITY)

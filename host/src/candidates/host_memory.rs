@@ -4,30 +4,19 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::candidates::columns::NodeColumns;
 use crate::candidates::options::OpArguments;
 use crate::candidates::support::COMPILED_ATTR;
-use crate::candidates::support::TypeTable;
+use crate::candidates::types::TypeTable;
 use crate::device::KernelDef;
 use crate::device::KernelRegistry;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
-use crate::graph::EdgeKind;
 use crate::graph::Graph;
-use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::graph::TensorId;
 use crate::names::DeviceId;
+use crate::ops::CallOp;
 use crate::tensor::DType;
-
-/// Ops that call functions. Their arguments depend on the functions, so their kernels do not
-/// declare them.
-const FUNCTION_CALLS: [&str; 4] = [
-    "PartitionedCall",
-    "StatefulPartitionedCall",
-    "SymbolicGradient",
-    "While",
-];
 
 /// Host-memory arguments by node and device (TensorFlow `MemoryTypesForNode`). Strings and
 /// resources are not included: they are in host memory for every node.
@@ -37,7 +26,7 @@ pub(crate) struct HostMemory {
     /// By class of nodes a row of `rules`; empty if there are no rules.
     row_of_class: Vec<u32>,
     /// Numbers of kernels (`Supports::kernels_of_class`) x device types: the rule, if some
-    /// argument may be in host memory. Type CPU has none, since its memory is host memory.
+    /// argument may be in host memory. None for types whose own memory is host memory.
     rules: Vec<Option<Rule>>,
     n_types: usize,
     /// By class the slots that the nodes' own attributes put in host memory.
@@ -96,10 +85,14 @@ impl HostMemory {
             }
             let op = &graph.op_names()[class.op as usize];
             let names = types.names.iter();
-            rules.extend(names.map(|device_type| match device_type.as_str() {
-                "CPU" => None,
-                device_type => rule(op, device_type, &class.attrs, registry),
-            }));
+            rules.extend(
+                names
+                    .zip(&types.has_one_memory)
+                    .map(|(device_type, &has_one_memory)| match has_one_memory {
+                        true => None,
+                        false => rule(op, device_type, &class.attrs, registry),
+                    }),
+            );
         }
         let is_ruled = rules.iter().any(Option::is_some);
         Self {
@@ -177,7 +170,7 @@ impl HostMemory {
     }
 
     /// Whether a node on a device reads the tensor of data input `slot` in host memory, because of
-    /// its kernel or the tensor's dtype. For a device of type CPU, host memory is the device's
+    /// its kernel or the tensor's dtype. For a device with one memory, host memory is the device's
     /// memory.
     pub(crate) fn reads_on_host(
         &self,
@@ -194,6 +187,16 @@ impl HostMemory {
     pub(crate) fn writes_on_host(&self, graph: &Graph, device: DeviceId, tensor: TensorId) -> bool {
         let (node, slot) = graph.producer(tensor);
         self.has_output(graph, node, device, slot) || is_host_only(graph, tensor)
+    }
+
+    /// Whether every argument of every node is in the memory of the node's device.
+    pub(super) fn is_empty(&self) -> bool {
+        self.row_of_class.is_empty() && self.by_attrs.is_empty()
+    }
+
+    /// Whether some argument of a node on a device may be in host memory.
+    pub(super) fn concerns(&self, graph: &Graph, node: NodeId, device: DeviceId) -> bool {
+        self.rule(graph, node, device).is_some() || self.slots(graph, node).is_some()
     }
 
     fn slots(&self, graph: &Graph, node: NodeId) -> Option<&Slots> {
@@ -215,8 +218,9 @@ impl HostMemory {
 fn rule(op: &str, device_type: &str, attrs: &AttrSet, registry: &KernelRegistry) -> Option<Rule> {
     // Failed look-ups have been reported earlier.
     let kernel = registry.find(op, device_type, attrs).ok().flatten();
+    let is_of_function = CallOp::of(op).is_some_and(CallOp::has_arguments_of_function);
     match kernel {
-        Some(kernel) if !FUNCTION_CALLS.contains(&op) => {
+        Some(kernel) if !is_of_function => {
             (!kernel.host_memory_args.is_empty()).then_some(Rule::Kernel(kernel))
         }
         // Compilers keep integers in the same memory as everything else.
@@ -249,43 +253,4 @@ fn is_host_only(graph: &Graph, tensor: TensorId) -> bool {
 
 fn is_int32(graph: &Graph, tensor: Option<TensorId>) -> bool {
     tensor.is_some_and(|tensor| graph.tensor_dtypes()[tensor.index()] == DType::I32)
-}
-
-/// Returns the graph's edge kinds, with [`EdgeKind::HOST_MEMORY`] if the consumer's kernel on its
-/// most preferred device reads the argument in host memory, and for strings and resources, which
-/// never leave it. A hint for policies: the actual kind depends on the device of the consumer.
-pub(super) fn edge_kinds(graph: &Graph, nodes: &NodeColumns, host_memory: &HostMemory) -> Vec<u8> {
-    let mut kinds = graph.edge_kinds().to_vec();
-    let on_host: Vec<bool> = graph
-        .tensor_dtypes()
-        .iter()
-        .map(|dtype| matches!(dtype, DType::String | DType::Resource))
-        .collect();
-    if on_host.contains(&true) {
-        for (kind, &tensor) in kinds.iter_mut().zip(graph.edge_tensors()) {
-            if tensor != NONE && on_host[tensor as usize] {
-                *kind |= EdgeKind::HOST_MEMORY;
-            }
-        }
-    }
-    if host_memory.row_of_class.is_empty() && host_memory.by_attrs.is_empty() {
-        return kinds;
-    }
-    for node in graph.nodes() {
-        let first = nodes.sets.row(nodes.candidate_set[node.index()] as usize)[0];
-        let device = DeviceId(first);
-        let is_ruled = host_memory.rule(graph, node, device).is_some();
-        if !is_ruled && host_memory.slots(graph, node).is_none() {
-            continue;
-        }
-        for (slot, edge) in graph.predecessors().range(node.index()).enumerate() {
-            if graph.edge_tensors()[edge] == NONE {
-                break;
-            }
-            if host_memory.has_input(graph, node, device, slot) {
-                kinds[edge] |= EdgeKind::HOST_MEMORY;
-            }
-        }
-    }
-    kinds
 }

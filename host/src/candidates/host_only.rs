@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use hashbrown::HashSet;
 
-use crate::candidates::ties::Tie;
+use crate::candidates::tie::Tie;
 use crate::graph::AttrValue;
 use crate::graph::Graph;
 use crate::graph::NONE;

@@ -5,8 +5,8 @@
 use hashbrown::HashMap;
 use hashbrown::HashSet;
 
+use crate::candidates::calls::calls_to_inspect;
 use crate::candidates::error::CandidatesError;
-use crate::candidates::inspect::calls_to_inspect;
 use crate::candidates::options::OpArguments;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;

@@ -9,6 +9,7 @@
 mod allocation;
 mod body;
 mod builder;
+mod calls;
 mod choose;
 mod colocate;
 mod columns;
@@ -16,13 +17,16 @@ mod conflict;
 mod costs;
 mod devices;
 mod diagnose;
+mod edge_kinds;
 mod enumerate;
 mod error;
 mod explain;
+mod facts;
 mod groups;
 mod hints;
 mod host_memory;
 mod host_only;
+mod index;
 mod inspect;
 mod isolate;
 mod op_arguments;
@@ -35,7 +39,9 @@ mod support;
 // Public for tests and benchmarks only; it may change with any release.
 #[doc(hidden)]
 pub mod synthetic;
+mod tie;
 mod ties;
+mod types;
 
 pub use builder::CandidatesBuilder;
 pub use columns::{Candidates, DeviceColumns, NodeColumns, PlacementHint};

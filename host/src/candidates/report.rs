@@ -1,46 +1,22 @@
 //! Creates [`CandidatesError`]s with the parts of graph, devices and kernels that users need.
+//!
+//! These are methods of [`Facts`], whose own file is [`super::facts`]: the stages between the two
+//! read the facts, and only their callers create errors.
 
 use crate::candidates::error::CandidatesError;
+use crate::candidates::facts::Facts;
 use crate::candidates::groups::GroupConflict;
 use crate::candidates::groups::GroupState;
 use crate::candidates::groups::Groups;
-use crate::candidates::options::OpArguments;
 use crate::candidates::options::PlacementOptions;
 use crate::candidates::support::Supports;
-use crate::candidates::support::TypeTable;
-use crate::device::DeviceSet;
-use crate::device::KernelRegistry;
-use crate::graph::Graph;
 use crate::graph::NodeId;
-use crate::names::DeviceId;
 use crate::names::DeviceName;
 
 /// More members than this are counted rather than named.
 const MAX_MEMBERS_NAMED: usize = 20;
 
-/// The inputs of placement.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Facts<'a> {
-    pub(super) graph: &'a Graph,
-    pub(super) devices: &'a DeviceSet,
-    pub(super) kernels: &'a KernelRegistry,
-    pub(super) types: &'a TypeTable,
-    /// Arguments of ops.
-    pub(super) arguments: Option<&'a dyn OpArguments>,
-    /// Parsed requests, by requested id.
-    pub(super) requests: &'a [DeviceName],
-    /// Whether the graph is the body of a function.
-    pub(super) is_body: bool,
-}
-
-impl<'a> Facts<'a> {
-    pub(super) fn device_name(&self, device: u32) -> &'a DeviceName {
-        self.devices
-            .get(DeviceId(device))
-            .expect("ids come from this set")
-            .name()
-    }
-
+impl Facts<'_> {
     /// Creates the error of a node without a kernel: it is invalid, or no kernel is registered.
     pub(super) fn no_kernel(&self, node: NodeId, has_mismatch: bool) -> CandidatesError {
         let graph = self.graph;
@@ -187,13 +163,6 @@ impl<'a> Facts<'a> {
 
     fn registered(&self, node: NodeId) -> Box<str> {
         self.kernels.listing(self.graph.op(node)).into()
-    }
-
-    /// Returns the full names of all devices, in set order.
-    pub(super) fn device_names(&self) -> Vec<String> {
-        let devices = self.devices.iter();
-        let names = devices.map(|(_, device)| device.attributes().name.clone());
-        names.collect()
     }
 
     /// Formats a group: `OpType: types` per op, then `name (OpType) request` per member.

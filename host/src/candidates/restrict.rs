@@ -3,9 +3,9 @@
 use hashbrown::HashMap;
 
 use crate::candidates::columns::Candidates;
-use crate::candidates::host_memory::edge_kinds;
+use crate::candidates::edge_kinds::edge_kinds;
+use crate::candidates::index::to_u32;
 use crate::candidates::origin::Origin;
-use crate::candidates::support::to_u32;
 
 /// The remaining choice of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,8 +5,10 @@ use std::cmp::Reverse;
 use hashbrown::HashMap;
 
 use crate::candidates::error::CandidatesError;
-use crate::candidates::report::Facts;
-use crate::device::DeviceSet;
+use crate::candidates::facts::Facts;
+use crate::candidates::index::to_u32;
+use crate::candidates::types::SupportedTypes;
+use crate::candidates::types::TypeTable;
 use crate::device::KernelLookupError;
 use crate::device::KernelRegistry;
 use crate::graph::AttrSet;
@@ -15,68 +17,8 @@ use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 
-/// Types that are used only on request, or if no other type has a kernel.
-const XLA_TYPES: [&str; 6] = [
-    "XLA_CPU",
-    "XLA_GPU",
-    "TPU",
-    "XLA_CPU_JIT",
-    "XLA_GPU_JIT",
-    "XLA_TPU_JIT",
-];
-
 /// Marks nodes that a compiler compiles into its own kernels.
 pub(super) const COMPILED_ATTR: &str = "_XlaMustCompile";
-
-/// The device types of a set, most preferred first; a type's number is its position.
-#[derive(Debug)]
-pub(super) struct TypeTable {
-    pub(super) names: Vec<String>,
-    pub(super) priorities: Vec<i32>,
-    is_xla: Vec<bool>,
-    pub(super) of_device: Vec<u32>,
-}
-
-impl TypeTable {
-    pub(super) fn of(devices: &DeviceSet) -> Self {
-        let names: Vec<String> = devices
-            .prioritized_types()
-            .into_iter()
-            .map(str::to_owned)
-            .collect();
-        let number = |device_type: &str| {
-            let position = names.iter().position(|name| name == device_type);
-            to_u32(position.expect("every device's type is listed"))
-        };
-        Self {
-            priorities: names
-                .iter()
-                .map(|name| devices.type_priority(name))
-                .collect(),
-            is_xla: names.iter().map(|name| is_xla(name)).collect(),
-            of_device: devices
-                .iter()
-                .map(|(_, device)| number(&device.attributes().device_type))
-                .collect(),
-            names,
-        }
-    }
-
-    fn number(&self, device_type: &str) -> Option<u32> {
-        self.names
-            .iter()
-            .position(|name| name == device_type)
-            .map(to_u32)
-    }
-}
-
-pub(super) fn is_xla(device_type: &str) -> bool {
-    XLA_TYPES.contains(&device_type)
-}
-
-/// Device types with a kernel, and the kernels' priorities: largest priority first, then in the
-/// order of the table.
-pub(super) type SupportedTypes = Vec<(u32, i32)>;
 
 /// Supported types of every class of a graph, interned.
 #[derive(Debug, Clone)]
@@ -334,9 +276,4 @@ fn first_of_class(graph: &Graph, class: usize) -> String {
         .map_or_else(String::new, |node| {
             graph.node_name(NodeId(to_u32(node))).to_owned()
         })
-}
-
-/// Converts lengths of columns, which the graph's assembler bounds, and numbers of types.
-pub(super) fn to_u32(n: usize) -> u32 {
-    u32::try_from(n).expect("columns are shorter than 2^32")
 }

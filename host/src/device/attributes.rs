@@ -7,6 +7,10 @@ use serde::Serialize;
 use super::traits::Device;
 use crate::names::DeviceName;
 
+/// The type of devices that compute with the host's processor, in host memory (TensorFlow
+/// `DEVICE_CPU`).
+pub(crate) const DEVICE_CPU: &str = "CPU";
+
 /// TensorFlow's `DeviceAttributes`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeviceAttributes {
@@ -137,6 +141,16 @@ impl DeviceAttributes {
             incarnation: new_incarnation(),
             physical_description: String::new(),
         }
+    }
+
+    /// Returns whether the device's own memory is host memory. Such a device has one memory space:
+    /// host-memory arguments of kernels, strings and resources are in the same memory as
+    /// everything else.
+    ///
+    /// As in TensorFlow (`MemoryTypesForNode`), this follows from the type, which is CPU for these
+    /// devices, also for devices of other processes.
+    pub fn has_one_memory(&self) -> bool {
+        self.device_type == DEVICE_CPU
     }
 }
 

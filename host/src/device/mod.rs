@@ -32,6 +32,7 @@ mod step;
 mod traits;
 
 pub use async_kernel::{AsyncKernel, AsyncKernelContext, Done};
+pub(crate) use attributes::DEVICE_CPU;
 pub use attributes::{DeviceAttributes, DeviceLocality, LocalLink};
 pub use base::DeviceBase;
 pub use cancel::{CancelToken, OnCancel};

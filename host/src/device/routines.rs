@@ -14,15 +14,20 @@ use super::step::StepNumber;
 use crate::tensor::DType;
 use crate::tensor::Tensor;
 
-/// The function applied to sums before they are stored.
+/// The elementwise function after the bias of a matmul or convolution, applied to sums before they
+/// are stored.
+///
+/// CPU kernels keep a NaN. Whether a vendor's routine keeps it depends on the routine, as in
+/// TensorFlow's fused nodes on GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activation {
     /// Nothing.
     #[default]
     None,
-    /// `max(x, 0)`. Whether it keeps a NaN depends on the routine, as in TensorFlow's fused nodes
-    /// on GPUs.
+    /// `max(x, 0)`.
     Relu,
+    /// `min(max(x, 0), 6)`. Kernels of programs ask no routine for it, because cuBLASLt has none.
+    Relu6,
 }
 
 /// The node and run that a call belongs to, and the device context that does the work

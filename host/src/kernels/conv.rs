@@ -461,8 +461,8 @@ mod tests {
     use super::*;
     use crate::kernels::matmul::prepack;
     use crate::kernels::matmul::prepacked_len;
-    use crate::kernels::window::Padding;
     use crate::kernels::window::WindowSpec;
+    use crate::ops::Padding;
 
     /// Reference implementation.
     fn plain(c: &Convolution, input: &[f32], filter: &[f32]) -> Vec<f32> {

@@ -3,17 +3,7 @@
 use super::Number;
 use super::Threads;
 use super::binary;
-
-/// An element-wise function after the bias.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Activation {
-    /// None.
-    Identity,
-    /// `max(x, 0)`.
-    Relu,
-    /// `min(max(x, 0), 6)`.
-    Relu6,
-}
+use crate::device::Activation;
 
 /// Minimum number of elements per thread.
 const GRAIN: usize = 40_000;
@@ -25,7 +15,7 @@ const NARROW: usize = 64;
 /// elements. The operations and their order are those of separate bias and activation ops.
 pub fn apply<T: Number>(out: &mut [T], bias: &[T], activation: Activation, threads: Threads<'_>) {
     match activation {
-        Activation::Identity => apply_with(out, bias, threads, |x| x),
+        Activation::None => apply_with(out, bias, threads, |x| x),
         Activation::Relu => apply_with(out, bias, threads, |x| binary::maximum(x, T::ZERO)),
         Activation::Relu6 => {
             let six = T::from_i64(6);
@@ -69,7 +59,7 @@ mod tests {
         let columns = bias.len();
         let sums = out.iter().enumerate().map(|(i, x)| x + bias[i % columns]);
         sums.map(|x| match activation {
-            Activation::Identity => x,
+            Activation::None => x,
             Activation::Relu => x.max(0.0),
             Activation::Relu6 => x.clamp(0.0, 6.0),
         })
@@ -90,7 +80,7 @@ mod tests {
             let values = (0..rows * columns).map(|i| ((i * 37 % 101) as f32 - 50.0) / 7.0);
             let values: Vec<f32> = values.collect();
             let bias: Vec<f32> = (0..columns).map(|i| (i % 5) as f32 - 2.0).collect();
-            for activation in [Activation::Identity, Activation::Relu, Activation::Relu6] {
+            for activation in [Activation::None, Activation::Relu, Activation::Relu6] {
                 let mut out = values.clone();
                 apply(&mut out, &bias, activation, Threads::single());
                 let expected = plain(&values, &bias, activation);

@@ -220,8 +220,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::kernels::window::Padding;
     use crate::kernels::window::WindowSpec;
+    use crate::ops::Padding;
 
     fn pool(padding: Padding) -> Pool {
         let axis = WindowSpec {

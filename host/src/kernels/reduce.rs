@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::device::KernelError;
 use crate::kernels::Threads;
 use crate::kernels::reducer::Reducer;
+use crate::kernels::slice::axis_index;
 use crate::tensor::Element;
 use crate::tensor::Shape;
 
@@ -65,16 +66,6 @@ pub fn reduced_axes(shape: &Shape, axes: &[i64]) -> Result<SmallVec<[bool; 8]>, 
         }
     }
     Ok(reduced)
-}
-
-/// Resolves an axis number, counted from the end if it is negative; `None` if there is no such
-/// axis.
-pub fn axis_index(axis: i64, rank: usize) -> Option<usize> {
-    let from_start = match usize::try_from(axis) {
-        Ok(axis) => axis,
-        Err(_) => rank.checked_sub(usize::try_from(axis.unsigned_abs()).ok()?)?,
-    };
-    (from_start < rank).then_some(from_start)
 }
 
 impl Reduction {
@@ -358,6 +349,14 @@ mod tests {
         out
     }
 
+    #[test]
+    fn reduced_axes_exist_and_differ() {
+        let shape = Shape::from([2, 3]);
+        assert_eq!(&reduced_axes(&shape, &[-1]).unwrap()[..], [false, true]);
+        assert!(reduced_axes(&shape, &[2]).is_err());
+        assert!(reduced_axes(&shape, &[1, -1]).is_err());
+    }
+
     proptest! {
         #[test]
         fn runs_agree_with_adding_element_by_element(
@@ -408,20 +407,5 @@ mod tests {
                 assert!((sum - expected).abs() < 1e-6 * expected, "{dims:?}: {sum}");
             }
         }
-    }
-
-    #[test]
-    fn axes_count_from_either_end() {
-        assert_eq!(axis_index(1, 3), Some(1));
-        assert_eq!(axis_index(-1, 3), Some(2));
-        assert_eq!(axis_index(-3, 3), Some(0));
-        for bad in [3, -4, i64::MAX, i64::MIN] {
-            assert_eq!(axis_index(bad, 3), None);
-        }
-        assert_eq!(axis_index(0, 0), None);
-        let shape = Shape::from([2, 3]);
-        assert_eq!(&reduced_axes(&shape, &[-1]).unwrap()[..], [false, true]);
-        assert!(reduced_axes(&shape, &[2]).is_err());
-        assert!(reduced_axes(&shape, &[1, -1]).is_err());
     }
 }

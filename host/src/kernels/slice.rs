@@ -331,6 +331,17 @@ mod tests {
     }
 
     #[test]
+    fn axes_count_from_either_end() {
+        assert_eq!(axis_index(1, 3), Some(1));
+        assert_eq!(axis_index(-1, 3), Some(2));
+        assert_eq!(axis_index(-3, 3), Some(0));
+        for bad in [3, -4, i64::MAX, i64::MIN] {
+            assert_eq!(axis_index(bad, 3), None);
+        }
+        assert_eq!(axis_index(0, 0), None);
+    }
+
+    #[test]
     fn ranges_are_those_of_python() {
         // (whole, from, to, stride) -> the indices of Python's `range(whole)[from:to:stride]`.
         for (whole, from, to, stride, expected) in [

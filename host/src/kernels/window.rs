@@ -1,17 +1,7 @@
 //! Sliding windows over an axis: output sizes and padding of convolutions and pools.
 
 use crate::device::KernelError;
-
-/// Padding of an axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Padding {
-    /// Padding that gives one output per `stride` inputs; an odd element goes to the end.
-    Same,
-    /// No padding.
-    Valid,
-    /// This many elements before and after.
-    Explicit(usize, usize),
-}
+use crate::ops::Padding;
 
 /// Window parameters of one axis, from the attributes of the op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,6 +9,47 @@ use super::rules::unknown;
 use crate::graph::AttrValue;
 use crate::tensor::PartialShape;
 
+/// An op that runs functions of the library as a whole, for which TensorFlow has rules by name.
+///
+/// This is a list of names and not a property of [`OpDef`], because placement asks about graphs
+/// without definitions too: a service that assembles its own graphs may have no op registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallOp {
+    /// `PartitionedCall` or `StatefulPartitionedCall` (TensorFlow `Node::IsPartitionedCall`).
+    Partitioned,
+    /// `SymbolicGradient`, the gradient of a function.
+    Gradient,
+    /// `RemoteCall`, on a device that it names.
+    Remote,
+    /// `While`, a loop over two functions.
+    Loop,
+}
+
+impl CallOp {
+    /// Returns the kind of this op; `None` if it is not one of the list.
+    pub(crate) fn of(op: &str) -> Option<Self> {
+        match op {
+            "PartitionedCall" | "StatefulPartitionedCall" => Some(Self::Partitioned),
+            "SymbolicGradient" => Some(Self::Gradient),
+            "RemoteCall" => Some(Self::Remote),
+            "While" => Some(Self::Loop),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the op calls one function, which policies are told.
+    pub(crate) fn is_function_call(self) -> bool {
+        self != Self::Loop
+    }
+
+    /// Returns whether the arguments depend on the function, so that kernels cannot declare which
+    /// of them are in host memory and the element types decide (TensorFlow `IsFunctionCallOp` of
+    /// `memory_types.cc`).
+    pub(crate) fn has_arguments_of_function(self) -> bool {
+        self != Self::Remote
+    }
+}
+
 /// Ops of this family.
 pub(super) fn ops() -> Vec<OpDef> {
     let mut ops = Vec::new();
@@ -120,4 +161,20 @@ fn declared_or(
         _ => PartialShape::unknown(),
     };
     Ok(declared.iter().map(shape).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn call_ops_are_defined_with_a_function() {
+        let ops = ops();
+        let is_call = |op: &&OpDef| CallOp::of(op.name()).is_some();
+        let calls: Vec<&OpDef> = ops.iter().filter(is_call).collect();
+        assert_eq!(calls.len(), 5);
+        for op in calls {
+            assert!(op.attr("f").or(op.attr("body")).is_some(), "{}", op.name());
+        }
+    }
 }

@@ -39,9 +39,13 @@ pub use attr_def::{AttrDef, AttrKind};
 pub use check::NodeDefError;
 pub(crate) use definition::AttrFault;
 pub use definition::{ArgDef, ArgType, OpDef, OpDefError, SignatureError, TypedSlot};
+pub(crate) use functional::CallOp;
 pub use infer::{InferenceContext, IntTensor, Known, OpInput, ShapeError};
 pub use registry::OpRegistry;
 #[cfg(feature = "graphdef")]
 pub(crate) use state::PLACEHOLDER_SHAPES_MEAN_WHAT_THEY_SAY;
 #[cfg(feature = "graphdef")]
 pub(crate) use state::has_legacy_placeholders;
+// Public for `kernels`, whose items are public for tests only.
+#[doc(hidden)]
+pub use window::Padding;

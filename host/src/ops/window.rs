@@ -118,14 +118,21 @@ struct Window {
     axes: [usize; 3],
     strides: [usize; 2],
     dilations: [usize; 2],
-    padding: Padding,
+    padding: [Padding; 2],
 }
 
-enum Padding {
+/// Padding of a spatial axis.
+///
+/// Shape rules and kernels use this type. The builder has its own, without explicit sizes, because
+/// not all ops with windows allow them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Padding {
+    /// Padding that gives one output per `stride` inputs; an odd element goes to the end.
     Same,
+    /// No padding.
     Valid,
-    /// (before, after) of height and width.
-    Explicit([(usize, usize); 2]),
+    /// This many elements before and after.
+    Explicit(usize, usize),
 }
 
 impl Window {
@@ -161,8 +168,8 @@ impl Window {
             None => [1, 1],
         };
         let padding = match context.text("padding")? {
-            "SAME" => Padding::Same,
-            "VALID" => Padding::Valid,
+            "SAME" => [Padding::Same; 2],
+            "VALID" => [Padding::Valid; 2],
             _ => explicit(&context.int_list("explicit_paddings")?, [h, w])?,
         };
         Ok(Self {
@@ -178,10 +185,10 @@ impl Window {
         let (Some(input), stride) = (input, self.strides[which]) else {
             return Ok(None);
         };
-        let (before, after) = match &self.padding {
+        let (before, after) = match self.padding[which] {
             Padding::Same => return Ok(Some(input.div_ceil(stride))),
             Padding::Valid => (0, 0),
-            Padding::Explicit(pairs) => pairs[which],
+            Padding::Explicit(before, after) => (before, after),
         };
         let Some(kernel) = kernel else {
             return Ok(None);
@@ -213,7 +220,7 @@ impl Window {
     }
 }
 
-fn explicit(paddings: &[i64], spatial: [usize; 2]) -> Result<Padding, ShapeError> {
+fn explicit(paddings: &[i64], spatial: [usize; 2]) -> Result<[Padding; 2], ShapeError> {
     let bad = || {
         ShapeError::new(format!(
             "`explicit_paddings` must be eight sizes, 0 for batch and channels; they are {paddings:?}"
@@ -228,9 +235,7 @@ fn explicit(paddings: &[i64], spatial: [usize; 2]) -> Result<Padding, ShapeError
     {
         return Err(bad());
     }
-    Ok(Padding::Explicit(
-        spatial.map(|axis| (sizes[2 * axis], sizes[2 * axis + 1])),
-    ))
+    Ok(spatial.map(|axis| Padding::Explicit(sizes[2 * axis], sizes[2 * axis + 1])))
 }
 
 /// Filter `[kh, kw, in / groups, out]`.

@@ -107,7 +107,7 @@ pub(crate) struct Assignment<'a> {
     pub(crate) graph: &'a Graph,
     /// Device per node.
     pub(crate) devices: &'a [u32],
-    /// Per device whether it is of type CPU and so has one memory space.
+    /// Per device whether it has one memory space.
     pub(crate) has_one_memory: &'a [bool],
     /// Host-memory arguments of the kernels.
     pub(crate) host_memory: &'a HostMemory,
@@ -142,11 +142,13 @@ impl<'a> Assignment<'a> {
     }
 }
 
-/// Per device whether it is of type CPU and so has one memory space.
+/// Per device whether it has one memory space ([`DeviceAttributes::has_one_memory`]).
+///
+/// [`DeviceAttributes::has_one_memory`]: crate::device::DeviceAttributes::has_one_memory
 pub(crate) fn has_one_memory(devices: &DeviceSet) -> Vec<bool> {
     devices
         .iter()
-        .map(|(_, device)| device.attributes().device_type == "CPU")
+        .map(|(_, device)| device.attributes().has_one_memory())
         .collect()
 }
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::candidates::Candidates;
 use crate::candidates::short_device_name;
+use crate::device::DEVICE_CPU;
 use crate::device::Device;
 use crate::graph::Graph;
 use crate::graph::NONE;
@@ -345,9 +346,12 @@ fn bytes_of_node(graph: &Graph, node: NodeId, n_runs: u64) -> u64 {
 /// Suggests one more device of the type, if users choose how many there are and the node may run on
 /// all.
 fn more_devices(candidates: &Candidates, device: u32, shortage: &Shortage) -> Option<MemoryRemedy> {
+    // The type is named because only the factory of CPU devices creates as many as users ask for
+    // (`DeviceOptions::device_count`); other types have as many as the machine.
     let is_chosen = |device: &Arc<dyn Device>| {
         let attributes = device.attributes();
-        attributes.device_type == "CPU" && short_device_name(&attributes.name) != attributes.name
+        attributes.device_type == DEVICE_CPU
+            && short_device_name(&attributes.name) != attributes.name
     };
     let set = candidates.device_set();
     if !is_chosen(set.get(DeviceId(device))?) {
@@ -360,7 +364,7 @@ fn more_devices(candidates: &Candidates, device: u32, shortage: &Shortage) -> Op
         .iter()
         .all(|device| legal.contains(device))
         .then(|| MemoryRemedy::MoreDevices {
-            device_type: "CPU".to_owned(),
+            device_type: DEVICE_CPU.to_owned(),
             n_devices: alike.len() + 1,
             capacity_bytes: shortage.capacity_bytes,
         })

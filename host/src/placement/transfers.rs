@@ -84,7 +84,7 @@ pub(super) fn for_each_run_transfer(
     let has_two_memories: Vec<bool> = candidates
         .device_set()
         .iter()
-        .map(|(_, device)| device.attributes().device_type != "CPU")
+        .map(|(_, device)| !device.attributes().has_one_memory())
         .collect();
     let successors = graph.successors();
     // Tensor, destination, whether it is read in host memory, and the edge of a reference.

@@ -23,8 +23,8 @@ impl TransferId {
     }
 }
 
-/// The memory space of a device (TensorFlow `MemoryType`). Devices of type CPU have one memory
-/// space, which is always [`MemorySpace::Device`].
+/// The memory space of a device (TensorFlow `MemoryType`). Devices whose own memory is host memory
+/// have one memory space, which is always [`MemorySpace::Device`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum MemorySpace {
     /// The device's own memory.

@@ -1,4 +1,5 @@
-//! Modules of the library refer only to modules that `lib.rs` lists before them.
+//! Modules of the library refer only to modules that `lib.rs` lists before them, and backends to no
+//! other backend.
 
 use std::collections::BTreeSet;
 
@@ -13,6 +14,47 @@ fn modules_refer_only_to_earlier_modules() {
     let lib = read("host/src/lib.rs");
     assert!(module_order(&lib).len() > 10, "lib.rs lists its modules");
     assert_eq!(module_problems(&lib, &sources), Vec::<String>::new());
+}
+
+#[test]
+fn backends_refer_to_no_other_backend() {
+    let sources = rust_files("host/src/backend");
+    for folder in BACKENDS.into_iter().chain(BACKEND_PARTS) {
+        let path = format!("host/src/backend/{folder}");
+        let has_folder = |source: &Source| source.path.starts_with(&path);
+        assert!(sources.iter().any(has_folder), "{path} is gone");
+    }
+    assert_eq!(backend_problems(&sources), Vec::<String>::new());
+}
+
+/// The backends.
+const BACKENDS: [&str; 3] = ["cpu", "cuda", "opencl"];
+
+/// What backends share; it serves all of them, so it names none.
+const BACKEND_PARTS: [&str; 5] = ["fuse", "host_kernels", "plan", "source", "types"];
+
+/// Returns backends, and parts that they share, that refer to another backend.
+fn backend_problems(sources: &[Source]) -> Vec<String> {
+    let test_files = test_files(sources);
+    let mut problems = Vec::new();
+    for source in sources {
+        let Some(inside) = source.path.strip_prefix("host/src/backend/") else {
+            continue;
+        };
+        let own = inside.split(['/', '.']).next().unwrap_or(inside);
+        let is_ruled = BACKENDS.contains(&own) || BACKEND_PARTS.contains(&own);
+        if !is_ruled || test_files.contains(&source.path) {
+            continue;
+        }
+        for (number, line) in code_lines(&source.text) {
+            for other in BACKENDS.iter().filter(|&&other| other != own) {
+                if names_path(&line, "backend", other) || names_path(&line, "super", other) {
+                    problems.push(format!("{}:{number}: `{own}` names `{other}`", source.path));
+                }
+            }
+        }
+    }
+    problems
 }
 
 /// Returns module names in the order of their declarations.
@@ -178,6 +220,35 @@ mod rules {
             Source::new("host/src/tensor/tests.rs", "use crate::run::Run;\n"),
         ];
         assert_eq!(module_problems(LIB, &sources), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_backend_that_names_another_one_is_found() {
+        let found = |path: &str, text: &str| backend_problems(&[Source::new(path, text)]);
+        assert_eq!(
+            found(
+                "host/src/backend/source/call.rs",
+                "use crate::backend::cpu::kernels::nn;\n"
+            ),
+            ["host/src/backend/source/call.rs:1: `source` names `cpu`"]
+        );
+        assert_eq!(
+            found("host/src/backend/fuse.rs", "use super::cpu::X;\n").len(),
+            1
+        );
+        for (path, text) in [
+            ("host/src/backend/mod.rs", "pub mod cpu;\nuse cpu::X;\n"),
+            (
+                "host/src/backend/cpu/mod.rs",
+                "use crate::backend::cpu::X;\n",
+            ),
+            (
+                "host/src/backend/cuda/a.rs",
+                "use crate::backend::plan::X;\n",
+            ),
+        ] {
+            assert_eq!(found(path, text), Vec::<String>::new(), "{path}");
+        }
     }
 
     #[test]

@@ -206,6 +206,7 @@ fn activated(activation: Activation, sum: f32) -> f32 {
     match activation {
         Activation::None => sum,
         Activation::Relu => sum.max(0.0),
+        Activation::Relu6 => sum.clamp(0.0, 6.0),
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tracing::info;
 
 use self::pools::SharedPools;
+use crate::device::DEVICE_CPU;
 use crate::device::Device;
 use crate::device::DeviceError;
 use crate::device::DeviceFactory;
@@ -26,7 +27,7 @@ use crate::trace::targets;
 mod device;
 mod gpu_compatible;
 #[cfg(feature = "kernels")]
-pub(in crate::backend) mod kernels;
+mod kernels;
 mod pools;
 
 pub use device::ThreadPoolDevice;
@@ -35,7 +36,7 @@ pub(crate) use device::system_memory_bytes;
 pub use gpu_compatible::GpuCompatibleCpuDeviceFactory;
 
 /// The type of these devices.
-pub const DEVICE_TYPE: &str = "CPU";
+pub const DEVICE_TYPE: &str = DEVICE_CPU;
 
 /// Priority of their factory, TensorFlow's.
 pub const PRIORITY: i32 = 60;

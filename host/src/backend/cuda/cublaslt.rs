@@ -296,6 +296,7 @@ fn described(kind: &Kind) -> Called<(Description, [Layout; 3])> {
         (false, Activation::Relu) => Epilogue::CUBLASLT_EPILOGUE_RELU,
         (true, Activation::None) => Epilogue::CUBLASLT_EPILOGUE_BIAS,
         (true, Activation::Relu) => Epilogue::CUBLASLT_EPILOGUE_RELU_BIAS,
+        (_, Activation::Relu6) => return Err(DriverError::unsupported("matmuls")),
     };
     let mut description = Description::new(compute)?;
     description.set(DescriptionAttribute::CUBLASLT_MATMUL_DESC_TRANSA, left)?;

@@ -270,6 +270,7 @@ impl Described {
         let mode = match kind.activation {
             Activation::None => Mode::CUDNN_ACTIVATION_IDENTITY,
             Activation::Relu => Mode::CUDNN_ACTIVATION_RELU,
+            Activation::Relu6 => return Err(DriverError::unsupported("convolutions")),
         };
         // The only mode that is supported with a bias.
         let nans = sys::cudnnNanPropagation_t::CUDNN_NOT_PROPAGATE_NAN;

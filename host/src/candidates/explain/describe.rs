@@ -8,12 +8,12 @@ use hashbrown::HashSet;
 
 use super::Explainer;
 use super::Item;
+use crate::candidates::calls::called_name;
 use crate::candidates::conflict::Conflict;
 use crate::candidates::conflict::Constraint;
 use crate::candidates::conflict::Suggestion;
-use crate::candidates::inspect::called_name;
-use crate::candidates::report::Facts;
-use crate::candidates::ties::Tie;
+use crate::candidates::facts::Facts;
+use crate::candidates::tie::Tie;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::names::DeviceName;

@@ -1,13 +1,13 @@
 //! Conversion of element types.
 
-use crate::backend::cpu::kernels::ELEMENTS;
-use crate::backend::cpu::kernels::Made;
-use crate::backend::cpu::kernels::bool_attr;
 use crate::backend::cpu::kernels::def;
-use crate::backend::cpu::kernels::kernel;
-use crate::backend::cpu::kernels::output;
-use crate::backend::cpu::kernels::type_attr;
-use crate::backend::cpu::kernels::view;
+use crate::backend::host_kernels::Made;
+use crate::backend::host_kernels::kernel;
+use crate::backend::host_kernels::output;
+use crate::backend::host_kernels::view;
+use crate::backend::plan::attr::bool_attr;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::types::ELEMENTS;
 use crate::device::KernelConstruction;
 use crate::device::KernelRegistry;
 use crate::kernels::Threads;

@@ -1,12 +1,12 @@
 //! Complex numbers and their parts.
 
-use crate::backend::cpu::kernels::COMPLEX;
-use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::def;
-use crate::backend::cpu::kernels::kernel;
 use crate::backend::cpu::kernels::math;
-use crate::backend::cpu::kernels::output;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::host_kernels::Made;
+use crate::backend::host_kernels::kernel;
+use crate::backend::host_kernels::output;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::types::COMPLEX;
 use crate::device::KernelConstruction;
 use crate::device::KernelRegistry;
 use crate::kernels::Arithmetic;

@@ -1,16 +1,15 @@
 //! Depthwise and transposed convolutions.
 
-use crate::backend::cpu::kernels::Made;
-use crate::backend::cpu::kernels::REALS;
 use crate::backend::cpu::kernels::def;
-use crate::backend::cpu::kernels::kernel;
 use crate::backend::cpu::kernels::nn::CONVOLVED;
-use crate::backend::cpu::kernels::nn::channels_last;
-use crate::backend::cpu::kernels::nn::paddings;
-use crate::backend::cpu::kernels::nn::spatial;
-use crate::backend::cpu::kernels::output;
-use crate::backend::cpu::kernels::raw::vector;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::host_kernels::Made;
+use crate::backend::host_kernels::kernel;
+use crate::backend::host_kernels::output;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::plan::conv::UndilatedWindows;
+use crate::backend::plan::conv::depthwise_plan;
+use crate::backend::plan::conv::transposed_plan;
+use crate::backend::types::REALS;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
@@ -18,13 +17,6 @@ use crate::device::KernelRegistry;
 use crate::kernels::MatmulElement;
 use crate::kernels::Real;
 use crate::kernels::Threads;
-use crate::kernels::depthwise::Depthwise;
-use crate::kernels::depthwise::Transposed;
-use crate::kernels::window::Padding;
-use crate::kernels::window::WindowAxis;
-use crate::kernels::window::WindowSpec;
-use crate::tensor::Shape;
-use crate::tensor::Tensor;
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     registry.register(
@@ -40,60 +32,16 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
 }
 
-/// Strides and padding. TensorFlow's CPU kernels of this family support no dilations.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::backend) struct Windows {
-    strides: [usize; 2],
-    padding: [Padding; 2],
-}
-
-impl Windows {
-    pub(in crate::backend) fn new(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
-        channels_last(node)?;
-        let dilations = spatial(node, "dilations", Some(&[1, 1, 1, 1]))?;
-        if dilations != [1, 1] {
-            return Err(KernelError::Unimplemented(format!(
-                "{} with dilations {dilations:?}; only 1 is implemented",
-                node.op
-            )));
-        }
-        Ok(Self {
-            strides: spatial(node, "strides", None)?,
-            padding: paddings(node)?,
-        })
-    }
-
-    pub(in crate::backend) fn of_depthwise(
-        node: &KernelConstruction<'_>,
-    ) -> Result<Self, KernelError> {
-        let windows = Self::new(node)?;
-        if windows.strides[0] != windows.strides[1] {
-            return Err(KernelError::invalid(format!(
-                "strides {:?}: only equal strides in the row and column dimensions",
-                windows.strides
-            )));
-        }
-        Ok(windows)
-    }
-
-    fn axis(&self, index: usize, size: usize, length: usize) -> Result<WindowAxis, KernelError> {
-        WindowSpec {
-            size,
-            stride: self.strides[index],
-            dilation: 1,
-            padding: self.padding[index],
-        }
-        .over(length)
-    }
-}
-
 /// TensorFlow `DepthwiseConv2dNative`, channels last.
 fn depthwise(node: &KernelConstruction<'_>) -> Made {
-    let windows = Windows::of_depthwise(node)?;
+    let windows = UndilatedWindows::of_depthwise(node)?;
     dispatch_real!(type_attr(node, "T")?, T => kernel(move |context| convolve::<T>(context, windows)))
 }
 
-fn convolve<T: Real>(context: &KernelContext<'_>, windows: Windows) -> Result<(), KernelError> {
+fn convolve<T: Real>(
+    context: &KernelContext<'_>,
+    windows: UndilatedWindows,
+) -> Result<(), KernelError> {
     let (input, filter) = (context.input(0)?, context.input(1)?);
     let (plan, shape) = depthwise_plan(windows, input.shape(), filter.shape())?;
     let (x, f) = (input.as_slice::<T>()?, filter.as_slice::<T>()?);
@@ -102,45 +50,9 @@ fn convolve<T: Real>(context: &KernelContext<'_>, windows: Windows) -> Result<()
     })
 }
 
-/// Plans the depthwise convolution of inputs of these shapes, and returns the result's shape.
-pub(in crate::backend) fn depthwise_plan(
-    windows: Windows,
-    input: &Shape,
-    filter: &Shape,
-) -> Result<(Depthwise, Shape), KernelError> {
-    let shapes = || format!("input {input}, filter {filter}");
-    let (&[batch, in_rows, in_columns, channels], &[rows, columns, filter_channels, multiplier]) =
-        (input.dims(), filter.dims())
-    else {
-        return Err(KernelError::invalid(format!(
-            "input and filter must be 4-dimensional: {}",
-            shapes()
-        )));
-    };
-    if channels != filter_channels {
-        return Err(KernelError::invalid(format!(
-            "input and filter must have the same depth: {channels} vs {filter_channels} ({})",
-            shapes()
-        )));
-    }
-    let in_context = |error: KernelError| KernelError::invalid(format!("{error}: {}", shapes()));
-    let plan = Depthwise {
-        batch,
-        rows: windows.axis(0, rows, in_rows).map_err(in_context)?,
-        columns: windows.axis(1, columns, in_columns).map_err(in_context)?,
-        channels,
-        multiplier,
-    };
-    let depth = channels.checked_mul(multiplier).ok_or_else(|| {
-        KernelError::invalid(format!("the result would be too large: {}", shapes()))
-    })?;
-    let shape = Shape::from([batch, plan.rows.output, plan.columns.output, depth]);
-    Ok((plan, shape))
-}
-
 /// TensorFlow `Conv2DBackpropInput`, channels last: a transposed convolution.
 fn transposed(node: &KernelConstruction<'_>) -> Made {
-    let windows = Windows::new(node)?;
+    let windows = UndilatedWindows::new(node)?;
     dispatch!(
         type_attr(node, "T")?,
         [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I32: i32],
@@ -150,7 +62,7 @@ fn transposed(node: &KernelConstruction<'_>) -> Made {
 
 fn spread<T: MatmulElement>(
     context: &KernelContext<'_>,
-    windows: Windows,
+    windows: UndilatedWindows,
 ) -> Result<(), KernelError> {
     let (sizes, filter, given) = (context.input(0)?, context.input(1)?, context.input(2)?);
     let (plan, shape) = transposed_plan(windows, sizes, filter.shape(), given.shape())?;
@@ -158,73 +70,4 @@ fn spread<T: MatmulElement>(
     output(context, shape, |out| {
         plan.apply(g, f, out, Threads::of(context))
     })
-}
-
-/// Plans the transposed convolution of inputs of these shapes, and returns the result's shape.
-/// Reads the values of `sizes`.
-pub(in crate::backend) fn transposed_plan(
-    windows: Windows,
-    sizes: &Tensor,
-    filter: &Shape,
-    given: &Shape,
-) -> Result<(Transposed, Shape), KernelError> {
-    let shapes = || format!("filter {filter}, out_backprop {given}");
-    let refused = |what: String| KernelError::invalid(format!("{what} ({})", shapes()));
-    let (&[rows, columns, filter_channels, given_channels], &[batch, places_y, places_x, depth]) =
-        (filter.dims(), given.dims())
-    else {
-        return Err(refused(
-            "filter and out_backprop must be 4-dimensional".into(),
-        ));
-    };
-    let sizes = vector(sizes, "input_sizes")?;
-    let size = |value: i64| {
-        usize::try_from(value)
-            .map_err(|_| refused(format!("input_sizes must not be negative: {sizes:?}")))
-    };
-    let [n, in_rows, in_columns, channels] = match sizes[..] {
-        [n, y, x, c] => [size(n)?, size(y)?, size(x)?, size(c)?],
-        [y, x] => [batch, size(y)?, size(x)?, filter_channels],
-        _ => {
-            return Err(refused(format!(
-                "input_sizes must contain 4 values or 2 values, but got {sizes:?}"
-            )));
-        }
-    };
-    if n != batch {
-        return Err(refused(format!(
-            "input and out_backprop must have the same batch size: {n} vs. {batch}"
-        )));
-    }
-    if channels != filter_channels {
-        return Err(refused(format!(
-            "gradients of groups are not supported: input depth {channels}, filter depth {filter_channels}"
-        )));
-    }
-    if given_channels != depth {
-        return Err(refused(
-            "filter and out_backprop must have the same out_depth".into(),
-        ));
-    }
-    let axis = |index: usize, size: usize, length: usize, found: usize| {
-        let axis = windows
-            .axis(index, size, length)
-            .map_err(|error| refused(error.to_string()))?;
-        if axis.output == found {
-            return Ok(axis);
-        }
-        Err(refused(format!(
-            "size of out_backprop doesn't match computed: actual = {found}, computed = {} for input sizes {sizes:?}",
-            axis.output
-        )))
-    };
-    let plan = Transposed {
-        batch,
-        rows: axis(0, rows, in_rows, places_y)?,
-        columns: axis(1, columns, in_columns, places_x)?,
-        channels,
-        given_channels,
-    };
-    let shape = Shape::from([batch, in_rows, in_columns, channels]);
-    Ok((plan, shape))
 }

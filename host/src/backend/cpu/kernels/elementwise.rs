@@ -1,19 +1,19 @@
 //! Elementwise arithmetic beyond the four operations: all kinds of division, clipping, sums of many
 //! tensors.
 
-use crate::backend::cpu::kernels::ARITHMETIC;
-use crate::backend::cpu::kernels::COMPLEX;
-use crate::backend::cpu::kernels::INTEGERS;
-use crate::backend::cpu::kernels::Made;
-use crate::backend::cpu::kernels::NUMBERS;
-use crate::backend::cpu::kernels::REALS;
 use crate::backend::cpu::kernels::def;
-use crate::backend::cpu::kernels::float_attr;
-use crate::backend::cpu::kernels::kernel;
 use crate::backend::cpu::kernels::math;
-use crate::backend::cpu::kernels::type_attr;
-use crate::backend::cpu::kernels::view;
-use crate::backend::cpu::kernels::with_complex;
+use crate::backend::host_kernels::Made;
+use crate::backend::host_kernels::kernel;
+use crate::backend::host_kernels::view;
+use crate::backend::plan::attr::float_attr;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::types::ARITHMETIC;
+use crate::backend::types::COMPLEX;
+use crate::backend::types::INTEGERS;
+use crate::backend::types::NUMBERS;
+use crate::backend::types::REALS;
+use crate::backend::types::with_complex;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;

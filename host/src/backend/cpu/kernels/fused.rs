@@ -1,14 +1,15 @@
 //! Fused kernels: TensorFlow's `_FusedMatMul` and `_FusedConv2D`.
 
-use crate::backend::cpu::kernels::Made;
-use crate::backend::cpu::kernels::REALS;
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::math;
 use crate::backend::cpu::kernels::nn;
-use crate::backend::cpu::kernels::type_attr;
 use crate::backend::fuse::activation;
 use crate::backend::fuse::check_bias;
 use crate::backend::fuse::fuse_epilogues;
+use crate::backend::host_kernels::Made;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::types::REALS;
+use crate::device::Activation;
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
@@ -18,7 +19,6 @@ use crate::device::KernelRegistry;
 use crate::device::PartitionGraph;
 use crate::kernels::Threads;
 use crate::kernels::epilogue;
-use crate::kernels::epilogue::Activation;
 use crate::tensor::DType;
 use crate::tensor::Tensor;
 
@@ -59,7 +59,7 @@ fn fused(node: &KernelConstruction<'_>, base: fn(&KernelConstruction<'_>) -> Mad
     let activation = match activation(node, is_activation)? {
         Some("Relu") => Activation::Relu,
         Some("Relu6") => Activation::Relu6,
-        _ => Activation::Identity,
+        _ => Activation::None,
     };
     Ok(Box::new(Fused {
         base_kernel: base(node)?,

@@ -1,15 +1,15 @@
 //! Comparisons, and functions of booleans and bits.
 
-use crate::backend::cpu::kernels::ELEMENTS;
-use crate::backend::cpu::kernels::INTEGERS;
-use crate::backend::cpu::kernels::Made;
-use crate::backend::cpu::kernels::NUMBERS;
-use crate::backend::cpu::kernels::REALS;
-use crate::backend::cpu::kernels::bool_attr;
 use crate::backend::cpu::kernels::def;
-use crate::backend::cpu::kernels::kernel;
-use crate::backend::cpu::kernels::output;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::host_kernels::Made;
+use crate::backend::host_kernels::kernel;
+use crate::backend::host_kernels::output;
+use crate::backend::plan::attr::bool_attr;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::types::ELEMENTS;
+use crate::backend::types::INTEGERS;
+use crate::backend::types::NUMBERS;
+use crate::backend::types::REALS;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;

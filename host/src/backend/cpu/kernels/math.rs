@@ -1,17 +1,18 @@
 //! Elementwise arithmetic and matmuls.
 
-use crate::backend::cpu::kernels::ARITHMETIC;
-use crate::backend::cpu::kernels::COMPLEX;
-use crate::backend::cpu::kernels::INTEGERS;
-use crate::backend::cpu::kernels::Made;
-use crate::backend::cpu::kernels::NUMBERS;
-use crate::backend::cpu::kernels::REALS;
-use crate::backend::cpu::kernels::bool_attr;
 use crate::backend::cpu::kernels::def;
-use crate::backend::cpu::kernels::kernel;
-use crate::backend::cpu::kernels::output;
-use crate::backend::cpu::kernels::type_attr;
-use crate::backend::cpu::kernels::with_complex;
+use crate::backend::host_kernels::Made;
+use crate::backend::host_kernels::kernel;
+use crate::backend::host_kernels::output;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::plan::matmul::matmul_attrs;
+use crate::backend::plan::matmul::matmul_size;
+use crate::backend::types::ARITHMETIC;
+use crate::backend::types::COMPLEX;
+use crate::backend::types::INTEGERS;
+use crate::backend::types::NUMBERS;
+use crate::backend::types::REALS;
+use crate::backend::types::with_complex;
 use crate::device::AllocatorAttributes;
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
@@ -328,7 +329,7 @@ pub(super) fn real_function(node: &KernelConstruction<'_>, function: RealFunctio
 /// TensorFlow `MatMul`: `[m, k] x [k, n] -> [m, n]`. The attributes decide which operands are
 /// transposed first.
 pub(super) fn mat_mul(node: &KernelConstruction<'_>) -> Made {
-    let transpose = transposed(node)?;
+    let transpose = matmul_attrs(node)?;
     dispatch!(
         type_attr(node, "T")?,
         [
@@ -341,45 +342,6 @@ pub(super) fn mat_mul(node: &KernelConstruction<'_>) -> Made {
             kernel(move |context| matmul_of::<T>(context, transpose))
         }
     )
-}
-
-/// Returns which operands `MatMul` transposes.
-pub(in crate::backend) fn transposed(
-    node: &KernelConstruction<'_>,
-) -> Result<(bool, bool), KernelError> {
-    Ok((
-        bool_attr(node, "transpose_a", false)?,
-        bool_attr(node, "transpose_b", false)?,
-    ))
-}
-
-/// Returns `[m, k, n]` of a `MatMul` of operands of these shapes.
-pub(in crate::backend) fn matmul_size(
-    a: &Shape,
-    b: &Shape,
-    transpose: (bool, bool),
-) -> Result<[usize; 3], KernelError> {
-    let (&[a_rows, a_columns], &[b_rows, b_columns]) = (a.dims(), b.dims()) else {
-        return Err(KernelError::invalid(format!(
-            "both inputs must be matrices: In[0]: {a}, In[1]: {b}"
-        )));
-    };
-    let view_of = |rows, columns, is_transposed| {
-        if is_transposed {
-            (columns, rows)
-        } else {
-            (rows, columns)
-        }
-    };
-    let (m, k) = view_of(a_rows, a_columns, transpose.0);
-    let (inner, n) = view_of(b_rows, b_columns, transpose.1);
-    if k != inner {
-        return Err(KernelError::invalid(format!(
-            "matrix size-incompatible: In[0]: {a}, In[1]: {b}, transpose_a: {}, transpose_b: {}",
-            transpose.0, transpose.1
-        )));
-    }
-    Ok([m, k, n])
 }
 
 /// A matmul of `float` matrices. A constant right side is prepacked.

@@ -2,24 +2,24 @@
 
 use smallvec::SmallVec;
 
-use crate::backend::cpu::kernels::ELEMENTS;
-use crate::backend::cpu::kernels::Made;
 use crate::backend::cpu::kernels::def;
-use crate::backend::cpu::kernels::int_attr;
-use crate::backend::cpu::kernels::kernel;
-use crate::backend::cpu::kernels::output;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::host_kernels::Made;
+use crate::backend::host_kernels::kernel;
+use crate::backend::host_kernels::output;
+use crate::backend::plan::attr::int_attr;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::plan::pack::pack_plan;
+use crate::backend::plan::pack::unpack_plan;
+use crate::backend::types::ELEMENTS;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::kernels::Threads;
 use crate::kernels::pack;
-use crate::kernels::reduce::axis_index;
 use crate::kernels::scratch;
 use crate::tensor::DType;
 use crate::tensor::Element;
-use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
 pub(super) fn register(registry: &mut KernelRegistry) {
@@ -67,37 +67,6 @@ fn make_pack(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// Returns the shape of the stacked tensor, and the number of adjacent elements of an input that
-/// stay adjacent.
-pub(in crate::backend) fn pack_plan(
-    context: &KernelContext<'_>,
-    axis: i64,
-) -> Result<(Shape, usize), KernelError> {
-    let first = context.input(0)?.shape();
-    for (index, other) in context.inputs().enumerate() {
-        if other.shape() != first {
-            return Err(KernelError::invalid(format!(
-                "shapes of all inputs must match: values[0].shape = {first} != values[{index}].shape = {}",
-                other.shape()
-            )));
-        }
-    }
-    let rank = first.rank() + 1;
-    let axis = axis_index(axis, rank).ok_or_else(|| {
-        KernelError::invalid(format!(
-            "axis = {axis} not in [-{rank}, {rank}), packing values of shape {first}"
-        ))
-    })?;
-    let mut dims: SmallVec<[usize; 8]> = SmallVec::from_slice(first.dims());
-    dims.insert(axis, context.n_inputs());
-    let inner = product(&first.dims()[axis..]);
-    Ok((Shape::new(&dims), inner))
-}
-
-fn product(dims: &[usize]) -> usize {
-    dims.iter().fold(1, |n, &dim| n.saturating_mul(dim))
-}
-
 /// TensorFlow `Unpack`: one output per index of an axis.
 fn make_unpack(node: &KernelConstruction<'_>) -> Made {
     let axis = int_attr(node, "axis", Some(0))?;
@@ -137,29 +106,4 @@ fn unpack<T: Element>(
         })?;
     }
     Ok(())
-}
-
-/// Returns the shape of each part, the number of adjacent input elements that stay adjacent, and
-/// the number of parts.
-pub(in crate::backend) fn unpack_plan(
-    context: &KernelContext<'_>,
-    axis: i64,
-    n_parts: i64,
-) -> Result<(Shape, usize, usize), KernelError> {
-    let shape = context.input(0)?.shape();
-    let rank = shape.rank();
-    let axis = axis_index(axis, rank).ok_or_else(|| {
-        KernelError::invalid(format!(
-            "axis = {axis} not in [-{rank}, {rank}), unpacking a value of shape {shape}"
-        ))
-    })?;
-    let n = shape.dims()[axis];
-    if usize::try_from(n_parts) != Ok(n) {
-        return Err(KernelError::invalid(format!(
-            "input shape axis {axis} must equal {n_parts}, got shape {shape}"
-        )));
-    }
-    let mut dims: SmallVec<[usize; 8]> = SmallVec::from_slice(shape.dims());
-    dims.remove(axis);
-    Ok((Shape::new(&dims), product(&shape.dims()[axis + 1..]), n))
 }

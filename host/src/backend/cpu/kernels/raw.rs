@@ -5,9 +5,6 @@ use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
-use crate::backend::cpu::kernels::unsupported;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::kernels::scratch;
@@ -47,7 +44,7 @@ macro_rules! dispatch_raw {
                 type $W = Strings;
                 $body
             }
-            (other, _) => Err($crate::backend::cpu::kernels::unsupported(other)),
+            (other, _) => Err($crate::backend::types::unsupported(other)),
         }
     }};
 }
@@ -150,56 +147,4 @@ impl RawElements for Strings {
         );
         context.set_output(index, Tensor::from_strings(shape, owned)?)
     }
-}
-
-/// Returns the elements of a tensor of integers of any size.
-pub(in crate::backend) fn integers(tensor: &Tensor) -> Result<SmallVec<[i64; 8]>, KernelError> {
-    fn widened<T: crate::tensor::Element + Into<i64>>(
-        tensor: &Tensor,
-    ) -> Result<SmallVec<[i64; 8]>, KernelError> {
-        let elements = tensor.as_slice::<T>()?;
-        let mut integers: SmallVec<[i64; 8]> = SmallVec::new();
-        // A sensible graph has few, but a fed tensor of any size is read before it is checked.
-        if integers.try_reserve_exact(elements.len()).is_err() {
-            return Err(scratch::out_of_memory(elements.len().saturating_mul(8)));
-        }
-        integers.extend(elements.iter().map(|&x| x.into()));
-        Ok(integers)
-    }
-    match tensor.dtype() {
-        DType::I8 => widened::<i8>(tensor),
-        DType::U8 => widened::<u8>(tensor),
-        DType::I16 => widened::<i16>(tensor),
-        DType::I32 => widened::<i32>(tensor),
-        DType::I64 => widened::<i64>(tensor),
-        other => Err(unsupported(other)),
-    }
-}
-
-/// Returns the elements of a vector of integers. `what` names it in errors.
-pub(super) fn vector(tensor: &Tensor, what: &str) -> Result<SmallVec<[i64; 8]>, KernelError> {
-    if tensor.shape().rank() != 1 {
-        return Err(KernelError::invalid(format!(
-            "{what} must be 1-D, not {}",
-            tensor.shape()
-        )));
-    }
-    integers(tensor)
-}
-
-/// Returns a single integer. `what` names it in errors.
-pub(super) fn scalar(tensor: &Tensor, what: &str) -> Result<i64, KernelError> {
-    match (tensor.shape().rank(), &integers(tensor)?[..]) {
-        (0, &[value]) => Ok(value),
-        _ => Err(KernelError::invalid(format!(
-            "{what} must be a scalar, not of shape {}",
-            tensor.shape()
-        ))),
-    }
-}
-
-/// Returns the number of elements of these dimensions. Saturates only if another dimension is 0.
-pub(in crate::backend) fn product(dims: &[usize]) -> usize {
-    dims.iter()
-        .fold(1usize, |product, &dim| product.saturating_mul(dim))
 }

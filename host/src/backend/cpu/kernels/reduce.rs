@@ -1,35 +1,30 @@
 //! Reductions, positions of extremes, cumulative sums and products.
 
-use crate::backend::cpu::kernels::ARITHMETIC;
-use crate::backend::cpu::kernels::INDICES;
-use crate::backend::cpu::kernels::Made;
-use crate::backend::cpu::kernels::NUMBERS;
-use crate::backend::cpu::kernels::bool_attr;
 use crate::backend::cpu::kernels::def;
-use crate::backend::cpu::kernels::indices;
-use crate::backend::cpu::kernels::kernel;
-use crate::backend::cpu::kernels::output;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::host_kernels::Made;
+use crate::backend::host_kernels::kernel;
+use crate::backend::host_kernels::output;
+use crate::backend::plan::attr::bool_attr;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::plan::reduce::extreme_plan;
+use crate::backend::plan::reduce::reduction_plan;
+use crate::backend::plan::reduce::scan_options;
+use crate::backend::plan::reduce::scan_view;
+use crate::backend::types::ARITHMETIC;
+use crate::backend::types::INDICES;
+use crate::backend::types::NUMBERS;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
-use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::kernels::Arithmetic;
 use crate::kernels::Number;
 use crate::kernels::Threads;
-use crate::kernels::reduce;
-use crate::kernels::reduce::Reduction;
-use crate::kernels::reduce::axis_index;
 use crate::kernels::reducer;
 use crate::kernels::reducer::Reducer;
-use crate::kernels::scan::AxisView;
 use crate::kernels::scan::Ordered;
-use crate::kernels::scan::ScanOptions;
 use crate::tensor::Boolean;
 use crate::tensor::DType;
 use crate::tensor::Element;
-use crate::tensor::Shape;
-use crate::tensor::Tensor;
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     let mut add = |op: &str, types: &[DType], make: fn(&KernelConstruction<'_>) -> Made| {
@@ -94,20 +89,6 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     }
 }
 
-/// Plans the reduction of input 0 over the axes in input 1, and returns whether the result is the
-/// input with another shape.
-pub(in crate::backend) fn reduction_plan(
-    context: &KernelContext<'_>,
-    keep_dims: bool,
-) -> Result<(Reduction, bool), KernelError> {
-    let (input, axes) = (context.input(0)?, context.input(1)?);
-    let reduced = reduce::reduced_axes(input.shape(), &indices(axes)?)?;
-    let plan = Reduction::new(input.shape(), &reduced, keep_dims);
-    let mut gone = input.shape().dims().iter().zip(&reduced);
-    let is_view = gone.all(|(&dim, &gone)| dim == 1 || !gone);
-    Ok((plan, is_view))
-}
-
 /// TensorFlow `Sum`, `Mean`, `Prod`, `Max`, `Min`, `All`, `Any`.
 fn reduction<T: Element, R: Reducer<T> + 'static>(node: &KernelConstruction<'_>) -> Made {
     let keep_dims = bool_attr(node, "keep_dims", false)?;
@@ -162,36 +143,6 @@ fn make_arg(node: &KernelConstruction<'_>, largest: bool) -> Made {
     }
 }
 
-/// Returns the axis in input 1, and the shape without it.
-pub(in crate::backend) fn extreme_plan(
-    context: &KernelContext<'_>,
-) -> Result<(AxisView, Shape), KernelError> {
-    let (input, dimension) = (context.input(0)?, context.input(1)?);
-    let shape = input.shape();
-    let dim = scalar_index(dimension, || {
-        format!(
-            "dim must be a scalar, but received tensor of shape: {}",
-            dimension.shape()
-        )
-    })?;
-    let rank = shape.rank();
-    let axis = axis_index(dim, rank).ok_or_else(|| {
-        KernelError::invalid(format!(
-            "expected dimension in the range [-{rank}, {rank}), but got {dim} for shape {shape}"
-        ))
-    })?;
-    if shape.dims()[axis] == 0 {
-        return Err(KernelError::invalid(format!(
-            "reduction axis {dim} is empty in shape {shape}"
-        )));
-    }
-    let left = (0..rank)
-        .filter(|&other| other != axis)
-        .map(|other| shape.dims()[other])
-        .collect();
-    Ok((AxisView::new(shape, axis), left))
-}
-
 fn arg<T: Ordered, O: Number>(
     start: T,
     beyond: impl Fn(T, T) -> bool + Copy + Send + Sync + 'static,
@@ -205,43 +156,6 @@ fn arg<T: Ordered, O: Number>(
             Ok(())
         })
     })
-}
-
-/// Returns the only element of a scalar; `message` describes the error for any other shape.
-fn scalar_index(tensor: &Tensor, message: impl FnOnce() -> String) -> Result<i64, KernelError> {
-    if tensor.shape().rank() != 0 {
-        return Err(KernelError::invalid(message()));
-    }
-    let [index] = indices(tensor)?[..] else {
-        unreachable!("a scalar has one element");
-    };
-    Ok(index)
-}
-
-/// Returns the options of TensorFlow `Cumsum` and `Cumprod`.
-pub(in crate::backend) fn scan_options(
-    node: &KernelConstruction<'_>,
-) -> Result<ScanOptions, KernelError> {
-    Ok(ScanOptions {
-        exclusive: bool_attr(node, "exclusive", false)?,
-        reverse: bool_attr(node, "reverse", false)?,
-    })
-}
-
-/// Returns the axis of the scan, input 1.
-pub(in crate::backend) fn scan_view(context: &KernelContext<'_>) -> Result<AxisView, KernelError> {
-    let (input, axis) = (context.input(0)?, context.input(1)?);
-    let shape = input.shape();
-    let asked = scalar_index(axis, || {
-        format!("ScanOp: axis must be a scalar, not {}", axis.shape())
-    })?;
-    let rank = shape.rank();
-    let axis = axis_index(asked, rank).ok_or_else(|| {
-        KernelError::invalid(format!(
-            "ScanOp: expected scan axis in the range [-{rank}, {rank}), but got {asked} for shape {shape}"
-        ))
-    })?;
-    Ok(AxisView::new(shape, axis))
 }
 
 fn scan<T: Arithmetic>(

@@ -5,12 +5,12 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
-use crate::backend::cpu::kernels::ARITHMETIC;
-use crate::backend::cpu::kernels::Made;
-use crate::backend::cpu::kernels::bool_attr;
 use crate::backend::cpu::kernels::def;
-use crate::backend::cpu::kernels::kernel;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::host_kernels::Made;
+use crate::backend::host_kernels::kernel;
+use crate::backend::plan::attr::bool_attr;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::types::ARITHMETIC;
 use crate::device::ContainerInfo;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;

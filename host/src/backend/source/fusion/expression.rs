@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::INPUTS_MAX;
-use crate::backend::cpu::kernels::nn;
+use crate::backend::plan::nn;
 use crate::backend::source::kernels::binary;
 use crate::backend::source::kernels::unary;
 use crate::device::KernelConstruction;

@@ -12,7 +12,7 @@ use super::expression::Expression;
 use super::program::FUNCTION;
 use super::program::Form;
 use super::program::program;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::plan::attr::type_attr;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
 use crate::backend::source::call::index;

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::backend::cpu::kernels::INDICES;
-use crate::backend::cpu::kernels::reduce::extreme_plan;
-use crate::backend::cpu::kernels::reduce::scan_options;
-use crate::backend::cpu::kernels::reduce::scan_view;
-use crate::backend::cpu::kernels::type_attr;
-use crate::backend::cpu::kernels::unsupported;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::plan::reduce::extreme_plan;
+use crate::backend::plan::reduce::scan_options;
+use crate::backend::plan::reduce::scan_view;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
 use crate::backend::source::call::function;
@@ -19,6 +17,8 @@ use crate::backend::source::kernels::NUMBERS;
 use crate::backend::source::kernels::Table;
 use crate::backend::source::kernels::moved::n_cores;
 use crate::backend::source::kernels::reduce::unsigned;
+use crate::backend::types::INDICES;
+use crate::backend::types::unsupported;
 use crate::device::DeviceFunction;
 use crate::device::KernelArg;
 use crate::device::KernelConstruction;

@@ -2,23 +2,23 @@
 
 use smallvec::SmallVec;
 
-use crate::backend::cpu::kernels::ELEMENTS;
-use crate::backend::cpu::kernels::INDICES;
-use crate::backend::cpu::kernels::concat::split_cut;
-use crate::backend::cpu::kernels::concat::split_v_cut;
-use crate::backend::cpu::kernels::concat::to_join;
-use crate::backend::cpu::kernels::fill::broadcast_plan;
-use crate::backend::cpu::kernels::int_attr;
-use crate::backend::cpu::kernels::pack::pack_plan;
-use crate::backend::cpu::kernels::pack::unpack_plan;
-use crate::backend::cpu::kernels::raw::product;
-use crate::backend::cpu::kernels::slice::rearrangement;
+use crate::backend::plan::attr::int_attr;
+use crate::backend::plan::concat::split_cut;
+use crate::backend::plan::concat::split_v_cut;
+use crate::backend::plan::concat::to_join;
+use crate::backend::plan::fill::broadcast_plan;
+use crate::backend::plan::pack::pack_plan;
+use crate::backend::plan::pack::unpack_plan;
+use crate::backend::plan::product;
+use crate::backend::plan::slice::rearrangement;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
 use crate::backend::source::call::kernel;
 use crate::backend::source::kernels::Table;
 use crate::backend::source::kernels::moved::Copier;
 use crate::backend::source::kernels::moved::CopyAxis;
+use crate::backend::types::ELEMENTS;
+use crate::backend::types::INDICES;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;
 use crate::kernels::strided::row_major_strides;

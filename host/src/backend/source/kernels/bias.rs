@@ -1,7 +1,7 @@
 //! Biases per channel.
 
-use crate::backend::cpu::kernels::nn;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::plan::nn;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::LazyFunction;
 use crate::backend::source::call::Made;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::backend::cpu::kernels::bool_attr;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::plan::attr::bool_attr;
+use crate::backend::plan::attr::type_attr;
 use crate::backend::source::call::Axes;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::LazyFunction;

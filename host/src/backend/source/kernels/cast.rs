@@ -1,7 +1,7 @@
 //! Conversion of element types.
 
-use crate::backend::cpu::kernels::bool_attr;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::plan::attr::bool_attr;
+use crate::backend::plan::attr::type_attr;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
 use crate::backend::source::call::function;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::OnceLock;
 
-use crate::backend::cpu::kernels::conv;
-use crate::backend::cpu::kernels::conv::Windows;
-use crate::backend::cpu::kernels::nn::ConvolutionWindows;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::plan::conv;
+use crate::backend::plan::conv::ConvolutionWindows;
+use crate::backend::plan::conv::UndilatedWindows;
 use crate::backend::source::call::Axes;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
@@ -54,7 +54,7 @@ pub(super) fn register(table: &mut Table<'_>) {
     let def = table.def("Conv2DBackpropInput").with_types("T", &TYPES);
     let def = def.with_host_memory("input_sizes");
     table.add(def.with_factory(|node| {
-        let windows = Windows::new(node)?;
+        let windows = UndilatedWindows::new(node)?;
         made(node, Direction::Back(windows), "convolve_transposed", false)
     }));
 }
@@ -98,7 +98,7 @@ fn made(
 #[derive(Debug, Clone, Copy)]
 enum Direction {
     Forward(ConvolutionWindows),
-    Back(Windows),
+    Back(UndilatedWindows),
 }
 
 struct ConvolutionKernel {

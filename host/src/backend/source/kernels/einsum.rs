@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use crate::backend::cpu::kernels::matrix;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::plan::matmul;
 use crate::backend::source::call::Axes;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
@@ -34,7 +34,7 @@ pub(super) fn register(table: &mut Table<'_>) {
 
 /// TensorFlow `Einsum` with one or two operands.
 fn einsum(node: &KernelConstruction<'_>) -> Made {
-    let equation = matrix::equation(node)?;
+    let equation = matmul::equation(node)?;
     let dtype = type_attr(node, "T")?;
     let matmuls = Matmuls::new(node, dtype, false)?;
     let strided = Strided::new(dtype)?;

@@ -5,16 +5,14 @@
 //! found by the device is known only after a wait. Indices mostly come from feeds, so the host
 //! already has them; indices computed by a device cost a copy.
 
-use crate::backend::cpu::kernels::ELEMENTS;
-use crate::backend::cpu::kernels::INDICES;
-use crate::backend::cpu::kernels::gather::GATHERED_BY;
-use crate::backend::cpu::kernels::gather::HOT;
-use crate::backend::cpu::kernels::gather::gathered;
-use crate::backend::cpu::kernels::gather::hot_plan;
-use crate::backend::cpu::kernels::gather::ignores_bad_attr;
-use crate::backend::cpu::kernels::gather::slices;
-use crate::backend::cpu::kernels::int_attr;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::plan::attr::int_attr;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::plan::gather::GATHERED_BY;
+use crate::backend::plan::gather::HOT;
+use crate::backend::plan::gather::gathered;
+use crate::backend::plan::gather::hot_plan;
+use crate::backend::plan::gather::ignores_bad_attr;
+use crate::backend::plan::gather::slices;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
 use crate::backend::source::call::index;
@@ -24,6 +22,8 @@ use crate::backend::source::call::type_name;
 use crate::backend::source::kernels::Table;
 use crate::backend::source::kernels::moved::Moved;
 use crate::backend::source::kernels::moved::run_of;
+use crate::backend::types::ELEMENTS;
+use crate::backend::types::INDICES;
 use crate::device::KernelArg;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;

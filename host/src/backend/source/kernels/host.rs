@@ -1,20 +1,18 @@
 //! Ops without a device function: constants, feeds and reshaped tensors, and shapes, which stay on
 //! the host.
 //!
-//! These are the kernels of CPU devices: they read host-memory arguments and forward inputs,
-//! whatever memory these are in.
+//! These are the kernels of [`crate::backend::host_kernels`]: they read host-memory arguments and
+//! forward inputs, whatever memory these are in.
 //!
 //! As in TensorFlow on GPUs, shapes, sizes, ranks and ranges are written to host memory, where
 //! their readers need them. Unlike in TensorFlow, int32 data is on the device like any other data:
 //! its sums and matmuls have kernels here, and each round trip would cost two transfers.
 
-use crate::backend::cpu::kernels::ELEMENTS;
-use crate::backend::cpu::kernels::INDICES;
-use crate::backend::cpu::kernels::array;
-use crate::backend::cpu::kernels::fill;
-use crate::backend::cpu::kernels::slice;
-use crate::backend::cpu::kernels::state;
+use crate::backend::host_kernels::shape;
+use crate::backend::host_kernels::state;
 use crate::backend::source::kernels::Table;
+use crate::backend::types::ELEMENTS;
+use crate::backend::types::INDICES;
 
 pub(super) fn register(table: &mut Table<'_>) {
     views(table);
@@ -42,30 +40,30 @@ fn views(table: &mut Table<'_>) {
     }
     let def = table.def("Reshape").with_types("T", &ELEMENTS);
     let def = def.with_types("Tshape", &INDICES);
-    table.add(def.with_host_memory("shape").with_factory(array::reshape));
+    table.add(def.with_host_memory("shape").with_factory(shape::reshape));
     let def = table.def("ExpandDims").with_types("T", &ELEMENTS);
     let def = def.with_types("Tdim", &INDICES).with_host_memory("dim");
-    table.add(def.with_factory(slice::expand_dims));
+    table.add(def.with_factory(shape::expand_dims));
     let def = table.def("Squeeze").with_types("T", &ELEMENTS);
-    table.add(def.with_factory(slice::squeeze));
+    table.add(def.with_factory(shape::squeeze));
 }
 
 fn shapes(table: &mut Table<'_>) {
     for op in ["Shape", "ShapeN", "Size"] {
         let def = table.def(op).with_types("T", &ELEMENTS);
         let def = def.with_types("out_type", &INDICES);
-        table.add(def.with_host_memory("output").with_factory(fill::measure));
+        table.add(def.with_host_memory("output").with_factory(shape::measure));
     }
     let def = table.def("Rank").with_types("T", &ELEMENTS);
-    table.add(def.with_host_memory("output").with_factory(fill::rank));
+    table.add(def.with_host_memory("output").with_factory(shape::rank));
     let mut def = table.def("BroadcastArgs").with_types("T", &INDICES);
     for arg in ["s0", "s1", "r0"] {
         def = def.with_host_memory(arg);
     }
-    table.add(def.with_factory(fill::broadcast_args));
-    let mut def = table.def("Range").with_types("Tidx", &fill::RANGES);
+    table.add(def.with_factory(shape::broadcast_args));
+    let mut def = table.def("Range").with_types("Tidx", &shape::RANGES);
     for arg in ["start", "limit", "delta", "output"] {
         def = def.with_host_memory(arg);
     }
-    table.add(def.with_factory(fill::range));
+    table.add(def.with_factory(shape::range));
 }

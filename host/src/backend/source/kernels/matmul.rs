@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::backend::cpu::kernels::math;
-use crate::backend::cpu::kernels::matrix;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::plan::matmul;
 use crate::backend::source::call::Axes;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
@@ -81,9 +80,9 @@ pub(super) fn register(table: &mut Table<'_>) {
 
 /// TensorFlow `MatMul`, or `_FusedMatMul`.
 fn mat_mul(node: &KernelConstruction<'_>, has_epilogue: bool) -> Made {
-    let transpose = math::transposed(node)?;
+    let transpose = matmul::matmul_attrs(node)?;
     let plan = move |lhs: &Shape, rhs: &Shape| {
-        let [m, k, n] = math::matmul_size(lhs, rhs, transpose)?;
+        let [m, k, n] = matmul::matmul_size(lhs, rhs, transpose)?;
         let side = |rows, columns, is_transposed| {
             let (row, column) = if is_transposed {
                 (1, rows)
@@ -115,14 +114,14 @@ fn mat_mul(node: &KernelConstruction<'_>, has_epilogue: bool) -> Made {
 
 /// TensorFlow `BatchMatMul`, `BatchMatMulV2` and `BatchMatMulV3`.
 fn batch_mat_mul(node: &KernelConstruction<'_>, dtype: DType) -> Made {
-    let (transposed, broadcasts) = matrix::batch_attrs(node)?;
+    let (transposed, broadcasts) = matmul::batch_attrs(node)?;
     Ok(Box::new(MatmulKernel {
         matmuls: Matmuls::new(node, dtype, false)?,
         prepacks_right: true,
         is_right_transposed: transposed[1],
         site: site(node),
         plan: move |lhs: &Shape, rhs: &Shape| {
-            let (matmul, shape) = matrix::plan(lhs, rhs, transposed, broadcasts)?;
+            let (matmul, shape) = matmul::batch_plan(lhs, rhs, transposed, broadcasts)?;
             Ok(Planned::in_order(matmul, shape))
         },
     }))

@@ -1,8 +1,8 @@
 //! The op table of devices that compile programs: the registrations, and the launches of each
 //! kernel.
 //!
-//! One file per family of ops. Shapes are computed here, by the same code as for CPU kernels; the
-//! arithmetic is in `../*.c`.
+//! One file per family of ops. A kernel in this module plans its execution
+//! ([`crate::backend::plan`]) and launches functions; the arithmetic is in `../*.c`.
 
 use crate::device::KernelDef;
 use crate::device::KernelRegistry;

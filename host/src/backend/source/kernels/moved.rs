@@ -6,12 +6,12 @@ use std::sync::OnceLock;
 
 use smallvec::SmallVec;
 
-use crate::backend::cpu::kernels::type_attr;
-use crate::backend::cpu::kernels::unsupported;
+use crate::backend::plan::attr::type_attr;
 use crate::backend::source::call::Axes;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::index;
 use crate::backend::source::call::offset;
+use crate::backend::types::unsupported;
 use crate::device::ComputeTraits;
 use crate::device::DeviceFunction;
 use crate::device::KernelArg;

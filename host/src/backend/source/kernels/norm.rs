@@ -1,8 +1,8 @@
 //! Normalisation over batches and over neighbouring channels.
 
-use crate::backend::cpu::kernels::norm;
-use crate::backend::cpu::kernels::norm::BatchNorm;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::plan::norm;
+use crate::backend::plan::norm::BatchNorm;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::LazyFunction;
 use crate::backend::source::call::Made;

@@ -2,12 +2,10 @@
 
 use smallvec::SmallVec;
 
-use crate::backend::cpu::kernels::ELEMENTS;
-use crate::backend::cpu::kernels::INDICES;
-use crate::backend::cpu::kernels::fill::filled_shape;
-use crate::backend::cpu::kernels::pad::margin;
-use crate::backend::cpu::kernels::pad::mirror_attr;
-use crate::backend::cpu::kernels::pad::plan;
+use crate::backend::plan::fill::filled_shape;
+use crate::backend::plan::pad::margin;
+use crate::backend::plan::pad::mirror_attr;
+use crate::backend::plan::pad::pad_plan;
 use crate::backend::source::call::Axes;
 use crate::backend::source::call::Made;
 use crate::backend::source::call::index;
@@ -15,6 +13,8 @@ use crate::backend::source::call::kernel;
 use crate::backend::source::kernels::Table;
 use crate::backend::source::kernels::moved::Moved;
 use crate::backend::source::kernels::moved::run_of;
+use crate::backend::types::ELEMENTS;
+use crate::backend::types::INDICES;
 use crate::device::KernelArg;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;
@@ -53,7 +53,7 @@ fn pad(node: &KernelConstruction<'_>) -> Made {
         None
     };
     kernel(node, move |call| {
-        let plan = plan(call.context)?;
+        let plan = pad_plan(call.context)?;
         let value = match &zero {
             Some(zero) => zero.clone(),
             None => {
@@ -95,7 +95,7 @@ fn mirror_pad(node: &KernelConstruction<'_>) -> Made {
     let moved = Moved::new(node, "T", "pad_mirrored")?;
     let mirror = mirror_attr(node)?;
     kernel(node, move |call| {
-        let plan = plan(call.context)?;
+        let plan = pad_plan(call.context)?;
         plan.check_mirror(mirror)?;
         if plan.is_identity() {
             return call.context.forward_input(0, 0, plan.shape());

@@ -5,10 +5,9 @@ use std::sync::OnceLock;
 
 use smallvec::SmallVec;
 
-use crate::backend::cpu::kernels::INDICES;
-use crate::backend::cpu::kernels::bool_attr;
-use crate::backend::cpu::kernels::reduce::reduction_plan;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::plan::attr::bool_attr;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::plan::reduce::reduction_plan;
 use crate::backend::source::call::Axes;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
@@ -20,6 +19,7 @@ use crate::backend::source::call::type_name;
 use crate::backend::source::kernels::NUMBERS;
 use crate::backend::source::kernels::Table;
 use crate::backend::source::kernels::moved::n_cores;
+use crate::backend::types::INDICES;
 use crate::device::DeviceFunction;
 use crate::device::KernelArg;
 use crate::device::KernelConstruction;

@@ -1,7 +1,8 @@
 //! Choice between two tensors.
 
-use crate::backend::cpu::kernels::select as select_plan;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::plan::select;
+use crate::backend::plan::select::SelectPlan;
 use crate::backend::source::call::Axes;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
@@ -20,15 +21,15 @@ const SOURCE: &str = include_str!("../select.c");
 
 pub(super) fn register(table: &mut Table<'_>) {
     for (op, plan) in [
-        ("Select", select_plan::by_rows as select_plan::Plan),
-        ("SelectV2", select_plan::broadcast),
+        ("Select", select::by_rows as SelectPlan),
+        ("SelectV2", select::broadcast),
     ] {
         let def = table.def(op).with_types("T", &MOVED);
         table.add(def.with_factory(move |node| make(node, plan)));
     }
 }
 
-fn make(node: &KernelConstruction<'_>, plan: select_plan::Plan) -> Made {
+fn make(node: &KernelConstruction<'_>, plan: SelectPlan) -> Made {
     let dtype = type_attr(node, "T")?;
     let source = ProgramSource::of_source("select.c", SOURCE).with("TYPE", moved_type(dtype)?);
     let same = function(node, &source, "choose")?;

@@ -1,8 +1,8 @@
 //! Batched matmuls fused with transpositions of their operands or result: strides replace copies.
 
-use crate::backend::cpu::kernels::bad_attr;
-use crate::backend::cpu::kernels::bool_attr;
-use crate::backend::cpu::kernels::matrix;
+use crate::backend::plan::attr::bad_attr;
+use crate::backend::plan::attr::bool_attr;
+use crate::backend::plan::matmul;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;
 use crate::graph::AttrValue;
@@ -67,7 +67,7 @@ impl Transposes {
             return Err(bad_attr(node, output, "permutation that keeps rows"));
         }
         Ok(Self {
-            is_transposed: matrix::batch_attrs(node)?.0,
+            is_transposed: matmul::batch_attrs(node)?.0,
             broadcasts: bool_attr(node, BROADCASTS, true)?,
             permutations: [permutation(x)?, permutation(y)?, output_permutation],
         })
@@ -86,7 +86,7 @@ impl Transposes {
     pub(super) fn plan(&self, lhs: &Shape, rhs: &Shape) -> Result<Planned, KernelError> {
         let [x, y, output] = &self.permutations;
         let (transposed_lhs, transposed_rhs) = (permuted(lhs, x)?, permuted(rhs, y)?);
-        let (mut matmul, shape) = matrix::plan(
+        let (mut matmul, shape) = matmul::batch_plan(
             &transposed_lhs,
             &transposed_rhs,
             self.is_transposed,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::backend::cpu::kernels::float_attr;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::plan::attr::float_attr;
+use crate::backend::plan::attr::type_attr;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
 use crate::backend::source::call::function;

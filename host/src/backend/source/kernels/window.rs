@@ -1,9 +1,9 @@
 //! Pooling, and depthwise convolutions.
 
-use crate::backend::cpu::kernels::conv;
-use crate::backend::cpu::kernels::conv::Windows;
-use crate::backend::cpu::kernels::nn;
-use crate::backend::cpu::kernels::type_attr;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::plan::conv;
+use crate::backend::plan::conv::UndilatedWindows;
+use crate::backend::plan::pool::PoolWindows;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::LazyFunction;
 use crate::backend::source::call::Made;
@@ -53,7 +53,7 @@ pub(super) fn register(table: &mut Table<'_>) {
 
 /// TensorFlow `MaxPool` and `AvgPool`.
 fn pool(node: &KernelConstruction<'_>, name: &'static str) -> Made {
-    let windows = nn::Windows::of_pool(node)?;
+    let windows = PoolWindows::new(node)?;
     let sliding = Sliding::new(node, name)?;
     let of_nothing = if name == "max_pool" {
         lowest(sliding.dtype)?.1
@@ -72,7 +72,7 @@ fn pool(node: &KernelConstruction<'_>, name: &'static str) -> Made {
 
 /// TensorFlow `DepthwiseConv2dNative`.
 fn depthwise(node: &KernelConstruction<'_>) -> Made {
-    let windows = Windows::of_depthwise(node)?;
+    let windows = UndilatedWindows::of_depthwise(node)?;
     let sliding = Sliding::new(node, "depthwise")?;
     kernel(node, move |call: &Call<'_, '_>| {
         let (input, filter) = (call.input(0)?, call.input(1)?);

@@ -1,33 +1,15 @@
 //! Constants, feeds and nodes that forward their input.
 
-use crate::backend::cpu::kernels::Made;
-use crate::backend::cpu::kernels::bad_attr;
-use crate::backend::cpu::kernels::def;
-use crate::backend::cpu::kernels::kernel;
-use crate::backend::cpu::kernels::type_attr;
-use crate::backend::cpu::kernels::view;
+use crate::backend::host_kernels::Made;
+use crate::backend::host_kernels::kernel;
+use crate::backend::host_kernels::view;
+use crate::backend::plan::attr::bad_attr;
+use crate::backend::plan::attr::type_attr;
 use crate::device::AllocatorAttributes;
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
-use crate::device::KernelRegistry;
-
-pub(super) fn register(registry: &mut KernelRegistry) {
-    registry.register(def("Const").with_factory(constant));
-    registry.register(def("Placeholder").with_factory(placeholder));
-    registry.register(def("PlaceholderV2").with_factory(placeholder));
-    registry.register(def("NoOp").with_factory(no_op));
-    for op in [
-        "Identity",
-        "PlaceholderWithDefault",
-        "StopGradient",
-        "PreventGradient",
-        "Snapshot",
-    ] {
-        registry.register(def(op).with_factory(identity));
-    }
-}
 
 /// TensorFlow `Const`: the tensor is created once, with the kernel; executions share it.
 pub(in crate::backend) fn constant(node: &KernelConstruction<'_>) -> Made {
@@ -73,7 +55,7 @@ pub(in crate::backend) fn no_op(_: &KernelConstruction<'_>) -> Made {
     Ok(Box::new(NoOp))
 }
 
-struct NoOp;
+pub(in crate::backend) struct NoOp;
 
 impl Kernel for NoOp {
     fn compute(&self, _: &mut KernelContext<'_>) -> Result<(), KernelError> {
