@@ -116,7 +116,7 @@ fn a_report_has_policies_failures_and_times_as_json() {
         .with_policy(PolicyRequest::new(broken))
         .build()
         .unwrap();
-    let report = json(session.report());
+    let report = json(&*session.report());
     let policy = &report["placed_by"]["policy"];
     assert_eq!(policy["answered_by"], "heft (native)", "{report:#}");
     let failed = &policy["failed"][0];
