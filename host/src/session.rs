@@ -3,11 +3,13 @@
 //!
 //! [`Session::builder`] takes a graph and options and runs the stages up to the placement.
 //! [`Session::run`] partitions the graph for its feeds and fetches, prepares the plan and executes
-//! it. A session keeps everything that runs share: recent plans, kernels and constants.
+//! it. A session keeps everything that runs share: recent plans, kernels and constants. A
+//! [`Callable`] keeps one prepared plan.
 
 mod build;
 mod builder;
 mod calibrated;
+mod callable;
 mod diagnose;
 #[cfg(feature = "graphdef")]
 mod graph_file;
@@ -15,6 +17,7 @@ mod group;
 mod lifecycle;
 mod names;
 mod one_of;
+mod outputs;
 mod pins;
 mod placed;
 mod placement_log;
@@ -24,8 +27,11 @@ mod report;
 mod reuse;
 
 pub use builder::SessionBuilder;
+pub use callable::Callable;
+pub use callable::TensorInfo;
 pub use group::SessionGroup;
 pub use names::find_tensor;
+pub use outputs::Outputs;
 pub use report::PlacedBy;
 pub use report::SessionReport;
 pub use report::StageTime;
@@ -163,6 +169,9 @@ impl Session {
     ///
     /// Tensors are named `node` (its output 0) or `node:slot`. Any tensor may be fed; its producer
     /// then runs only if another fetch needs it. One tensor may be fetched twice.
+    ///
+    /// An app that runs the same feeds and fetches often makes a [`Self::callable`], which resolves
+    /// the names once.
     ///
     /// # Errors
     /// [`Error::UnknownNode`] or [`Error::NoSuchOutput`] for a name; [`Error::Partition`] for a

@@ -17,6 +17,8 @@ const _: () = {
     const fn is_sent<T: Send>() {}
     is_shared::<Session>();
     is_shared::<SessionBuilder>();
+    is_shared::<Callable>();
+    is_shared::<placewright::session::Outputs>();
     is_shared::<placewright::session::SessionGroup>();
     is_shared::<placewright::session::SessionReport>();
     is_shared::<Error>();

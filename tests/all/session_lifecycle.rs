@@ -39,6 +39,8 @@ use placewright::trace::Recorder;
 
 use crate::sample::cpus;
 
+mod callables;
+mod changed_while_running;
 mod grown_graph_def;
 mod replaced_devices;
 

@@ -34,7 +34,8 @@ impl Session {
     /// renumbered, [`Self::trace`] leaves out earlier events.
     ///
     /// Other threads may run the session meanwhile: runs that began before this returns may still
-    /// use the old graph, and each ends on the graph that it began with. Calls of this and of
+    /// use the old graph, and each ends on the graph that it began with. So does every call of a
+    /// [`Callable`](super::Callable) that was made before. Calls of this and of
     /// [`Self::replace_devices`] wait for each other.
     ///
     /// # Errors

@@ -24,7 +24,11 @@ impl Session {
     /// belonged to. If devices are renumbered, [`Self::trace`] leaves out earlier events.
     ///
     /// Other threads may run the session meanwhile: runs that began before this returns may still
-    /// use the old devices, and each ends on the devices that it began with. Calls of this and of [`Self::extend`] wait for each other.
+    /// use the old devices, and each ends on the devices that it began with. So does every call of
+    /// a [`Callable`](super::Callable) that was made before; if the app's manager has removed a
+    /// device, such a call fails with
+    /// [`ExecuteError::DeviceRemoved`](crate::execute::ExecuteError::DeviceRemoved). Calls of this
+    /// and of [`Self::extend`] wait for each other.
     ///
     /// Priorities of device types come from the new set ([`DeviceSet::with_type_priorities_of`]).
     ///

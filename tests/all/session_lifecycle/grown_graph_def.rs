@@ -12,10 +12,10 @@ use super::counter_on;
 use super::devices;
 use super::graph;
 
-const TINY_ADD: &[u8] = include_bytes!("../../models/tiny_add.pb");
+pub(super) const TINY_ADD: &[u8] = include_bytes!("../../models/tiny_add.pb");
 
 /// `NodeDef { name, op, input, attr { T: float } }` as field 1 of a GraphDef.
-fn node(name: &str, op: &str, input: &str) -> Vec<u8> {
+pub(super) fn node(name: &str, op: &str, input: &str) -> Vec<u8> {
     let mut attr = vec![0x0a, 1, b'T', 0x12, 2, 0x30, 1];
     let mut body = Vec::new();
     for (tag, text) in [(0x0a, name), (0x12, op), (0x1a, input)] {
