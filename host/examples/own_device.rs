@@ -135,10 +135,10 @@ fn outcome(graph: &Arc<Graph>, policy: &'static str) -> Result<Outcome, Box<dyn 
     let plan = session.plan(&["x"], &["y"], &[])?;
     let x = Tensor::from_values([3], &[-1.0f32, 2.0, 3.0])?;
     let fetched = session.run(&[("x", x)], &["y"])?;
+    let (devices, placement) = (session.devices(), session.placement());
     let placed = graph.nodes().map(|node| {
-        let device = session.placement().device(node);
-        let (_, device) = session
-            .devices()
+        let device = placement.device(node);
+        let (_, device) = devices
             .iter()
             .find(|&(id, _)| id == device)
             .expect("a placement names devices of its session");

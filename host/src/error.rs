@@ -134,6 +134,14 @@ pub enum Error {
         /// The nearest name that the graph has.
         suggestion: Option<String>,
     },
+    /// The named feeds of a call are not those of its callable.
+    #[error("feed `{name}`: {problem}")]
+    CallFeed {
+        /// The name, as the caller or the callable spells it.
+        name: String,
+        /// What is wrong with it, as text.
+        problem: String,
+    },
     /// A feed or fetch names an output that its node does not have.
     #[error("{role} `{name}`: node `{node}` has {n_outputs} outputs")]
     NoSuchOutput {
@@ -184,6 +192,7 @@ impl Error {
             | Self::ConflictingCalls { .. }
             | Self::Pin { .. }
             | Self::NotAnExtension { .. }
+            | Self::CallFeed { .. }
             | Self::BesideCandidates { .. } => StatusCode::InvalidArgument,
         }
     }

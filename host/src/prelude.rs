@@ -44,6 +44,7 @@ pub use crate::policy::ReadyTask;
 pub use crate::policy::ShippedPolicy;
 pub use crate::policy::place_with_ladder;
 pub use crate::registry::Registry;
+pub use crate::session::Callable;
 pub use crate::session::Session;
 pub use crate::session::SessionBuilder;
 pub use crate::store::CacheFolder;

@@ -3,11 +3,13 @@
 //!
 //! [`Session::builder`] takes a graph and options and runs the stages up to the placement.
 //! [`Session::run`] partitions the graph for its feeds and fetches, prepares the plan and executes
-//! it. A session keeps everything that runs share: recent plans, kernels and constants.
+//! it. A session keeps everything that runs share: recent plans, kernels and constants. A
+//! [`Callable`] keeps one prepared plan.
 
 mod build;
 mod builder;
 mod calibrated;
+mod callable;
 mod diagnose;
 #[cfg(feature = "graphdef")]
 mod graph_file;
@@ -15,7 +17,9 @@ mod group;
 mod lifecycle;
 mod names;
 mod one_of;
+mod outputs;
 mod pins;
+mod placed;
 mod placement_log;
 mod recent;
 mod replace;
@@ -23,47 +27,39 @@ mod report;
 mod reuse;
 
 pub use builder::SessionBuilder;
+pub use callable::Callable;
+pub use callable::TensorInfo;
 pub use group::SessionGroup;
 pub use names::find_tensor;
+pub use outputs::Outputs;
 pub use report::PlacedBy;
 pub use report::SessionReport;
 pub use report::StageTime;
 
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::OnceLock;
 use std::sync::PoisonError;
-use std::time::Instant;
+use std::sync::RwLock;
 
-use tracing::debug_span;
-
-use self::group::Member;
-use self::recent::Recent;
-use crate::device::DeviceManager;
+use self::placed::Placed;
 use crate::device::DeviceSet;
 use crate::error::Error;
-use crate::execute::Executor;
 use crate::execute::MemoryPlan;
-use crate::execute::PreparedPlan;
 use crate::execute::RunOptions;
 use crate::graph::Graph;
-use crate::partition::RunRequest;
 use crate::placement::Placement;
 use crate::placement::PlacementIdentity;
 use crate::plan::Plan;
 use crate::tensor::Tensor;
-use crate::trace::EventKind;
-use crate::trace::Recorder;
 use crate::trace::Trace;
-use crate::trace::TraceNames;
-use crate::trace::meters;
-use crate::trace::targets;
-
-/// Plans that a session keeps, with their kernels and constants. A service with more combinations
-/// of feeds and fetches prepares some of them again.
-const N_PLANS_MAX: usize = 64;
 
 /// A placed graph that can be run. Any number of threads may run it at the same time.
+///
+/// [`Self::extend`] and [`Self::replace_devices`] may be called while other threads run the graph:
+/// a run ends on the graph and the devices that it began with. The accessors return what the
+/// session has now; it remains as it is when the session gets another graph or other devices.
+/// [`Self::placement`] returns a placement together with its graph and its devices.
+///
 #[cfg_attr(all(feature = "graphdef", feature = "kernels"), doc = "```")]
 #[cfg_attr(not(all(feature = "graphdef", feature = "kernels")), doc = "```text")]
 /// use placewright::device::DeviceOptions;
@@ -93,18 +89,10 @@ const N_PLANS_MAX: usize = 64;
 /// ```
 #[derive(Debug)]
 pub struct Session {
-    placement: Placement,
-    executor: Executor,
-    report: SessionReport,
-    recorder: Recorder,
-    plans: Mutex<Recent<RunRequest, Arc<PreparedPlan>>>,
-    /// The builder of the same session with a larger graph or other devices.
-    recipe: SessionBuilder,
-    member: Arc<Member>,
-    device_manager: OnceLock<Arc<DeviceManager>>,
-    /// Time at which nodes or devices were last renumbered, by the recorder's clock; `None` if
-    /// they never were.
-    trace_after_ns: Option<u64>,
+    /// Locked only to copy or replace the pointer.
+    current: RwLock<Arc<Placed>>,
+    /// Locked while a change is made, so that changes follow each other.
+    changes: Mutex<()>,
 }
 
 impl Session {
@@ -113,86 +101,67 @@ impl Session {
         SessionBuilder::default()
     }
 
-    fn assemble(
-        placement: Placement,
-        executor: Executor,
-        report: SessionReport,
-        recorder: Recorder,
-        recipe: SessionBuilder,
-        member: Arc<Member>,
-    ) -> Self {
+    fn new(placed: Placed) -> Self {
         Self {
-            placement,
-            executor,
-            report,
-            recorder,
-            plans: Mutex::new(Recent::new(N_PLANS_MAX)),
-            recipe,
-            member,
-            device_manager: OnceLock::new(),
-            trace_after_ns: None,
+            current: RwLock::new(Arc::new(placed)),
+            changes: Mutex::new(()),
         }
     }
 
+    /// Returns the current state. Nothing that may panic runs under the lock.
+    fn placed(&self) -> Arc<Placed> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Returns the graph.
-    pub fn graph(&self) -> &Arc<Graph> {
-        self.placement.graph()
+    pub fn graph(&self) -> Arc<Graph> {
+        Arc::clone(self.placed().graph())
     }
 
     /// Returns the devices.
-    pub fn devices(&self) -> &Arc<DeviceSet> {
-        self.placement.device_set()
+    pub fn devices(&self) -> Arc<DeviceSet> {
+        Arc::clone(self.placed().devices())
     }
 
-    /// Returns the placement of the graph.
-    pub fn placement(&self) -> &Placement {
-        &self.placement
+    /// Returns the placement of the graph. It contains the graph and the devices that it was made
+    /// for.
+    pub fn placement(&self) -> Arc<Placement> {
+        Arc::clone(&self.placed().placement)
     }
 
     /// Returns the physical descriptions of devices, a line `NAME -> DESCRIPTION` for each, after a
     /// line `Device mapping:`. CPU devices have no description; if no device has one, the result is
     /// `Device mapping: no known devices.`
     pub fn device_mapping(&self) -> String {
-        placement_log::device_mapping(self.devices())
+        placement_log::device_mapping(self.placed().devices())
     }
 
     /// Returns the device of every node, in node order: `NODE: (OP): DEVICE`.
-    pub fn placement_lines(&self) -> impl Iterator<Item = String> + '_ {
-        placement_log::lines(&self.placement)
+    pub fn placement_lines(&self) -> impl Iterator<Item = String> + use<> {
+        placement_log::lines(self.placement())
     }
 
     /// Returns the identity of the inputs of the placement, which distinguishes it from others. It
     /// contains the policy's part only if the requested policy has placed the whole graph. Each
     /// call computes it anew, in time linear in the graph.
     pub fn placement_identity(&self) -> PlacementIdentity {
-        let policy = self.report.policy().and_then(|report| report.identity);
-        PlacementIdentity::of(self.placement.candidates()).with_policy(policy)
+        let placed = self.placed();
+        let policy = placed.report.policy().and_then(|report| report.identity);
+        PlacementIdentity::of(placed.placement.candidates()).with_policy(policy)
     }
 
     /// Returns how the session was built.
-    pub fn report(&self) -> &SessionReport {
-        &self.report
+    pub fn report(&self) -> Arc<SessionReport> {
+        Arc::clone(&self.placed().report)
     }
 
     /// Returns the recorded events, with names; empty without a recorder. If [`Self::extend`] or
     /// [`Self::replace_devices`] renumbers nodes or devices, earlier events are left out, since
-    /// their names would be wrong. [`Recorder::events`] returns all events.
+    /// their names would be wrong; so are all events of runs and callables that continue with the
+    /// old numbers. [`Recorder::events`](crate::trace::Recorder::events) returns the events that
+    /// were recorded before.
     pub fn trace(&self) -> Trace {
-        let mut events = self.recorder.events();
-        if let Some(after_ns) = self.trace_after_ns {
-            events.retain(|event| event.start_ns > after_ns);
-        }
-        Trace {
-            events,
-            names: TraceNames {
-                graph: Arc::clone(self.graph()),
-                devices: self
-                    .devices()
-                    .iter()
-                    .map(|(_, device)| device.attributes().name.clone())
-                    .collect(),
-            },
-        }
+        self.placed().trace()
     }
 
     /// Feeds tensors, runs the nodes that the fetches need, and returns the fetched tensors in the
@@ -200,6 +169,9 @@ impl Session {
     ///
     /// Tensors are named `node` (its output 0) or `node:slot`. Any tensor may be fed; its producer
     /// then runs only if another fetch needs it. One tensor may be fetched twice.
+    ///
+    /// An app that runs the same feeds and fetches often makes a [`Self::callable`], which resolves
+    /// the names once.
     ///
     /// # Errors
     /// [`Error::UnknownNode`] or [`Error::NoSuchOutput`] for a name; [`Error::Partition`] for a
@@ -221,10 +193,11 @@ impl Session {
         targets: &[&str],
         options: &RunOptions,
     ) -> Result<Vec<Tensor>, Error> {
-        let names: Vec<&str> = feeds.iter().map(|&(name, _)| name).collect();
-        let prepared = self.prepare(&names, fetches, targets)?;
+        let placed = self.placed();
+        let names = feeds.iter().map(|&(name, _)| name);
+        let prepared = placed.prepare(placed.request(names, fetches, targets)?)?;
         let tensors: Vec<Tensor> = feeds.iter().map(|(_, tensor)| tensor.clone()).collect();
-        Ok(self.executor.run(&prepared, &tensors, options)?)
+        placed.run(&prepared, tensors, options)
     }
 
     /// Returns the plan of a run with these feeds, fetches and targets. Executes nothing, and
@@ -233,8 +206,9 @@ impl Session {
     /// # Errors
     /// As [`Self::run`], as far as names and placeholders are concerned.
     pub fn plan(&self, feeds: &[&str], fetches: &[&str], targets: &[&str]) -> Result<Plan, Error> {
-        let request = self.request(feeds, fetches, targets)?;
-        Ok(self.placement.partition(&request)?)
+        let placed = self.placed();
+        let request = placed.request(feeds.iter().copied(), fetches, targets)?;
+        Ok(placed.placement.partition(&request)?)
     }
 
     /// Returns the memory plan of runs with these feeds, fetches and targets, for feeds of the
@@ -248,63 +222,9 @@ impl Session {
         fetches: &[&str],
         targets: &[&str],
     ) -> Result<MemoryPlan, Error> {
-        let prepared = self.prepare(feeds, fetches, targets)?;
-        Ok(self.executor.memory_plan(&prepared))
-    }
-
-    fn request(
-        &self,
-        feeds: &[&str],
-        fetches: &[&str],
-        targets: &[&str],
-    ) -> Result<RunRequest, Error> {
-        let graph = self.graph();
-        Ok(RunRequest {
-            feeds: feeds
-                .iter()
-                .map(|name| names::find_tensor(graph, "feed", name))
-                .collect::<Result<_, _>>()?,
-            fetches: fetches
-                .iter()
-                .map(|name| names::find_tensor(graph, "fetch", name))
-                .collect::<Result<_, _>>()?,
-            targets: targets
-                .iter()
-                .map(|name| names::find_target(graph, name))
-                .collect::<Result<_, _>>()?,
-        })
-    }
-
-    fn prepare(
-        &self,
-        feeds: &[&str],
-        fetches: &[&str],
-        targets: &[&str],
-    ) -> Result<Arc<PreparedPlan>, Error> {
-        let request = self.request(feeds, fetches, targets)?;
-        let plans = || self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = plans().get(&request).map(Arc::clone);
-        meters::add_plan_lookup(found.is_some());
-        if let Some(prepared) = found {
-            return Ok(prepared);
-        }
-        // Not under the lock, so that other runs can continue. Two threads may prepare the same
-        // plan, which is harmless.
-        let started = Instant::now();
-        let plan = debug_span!(target: targets::SESSION, "partition")
-            .in_scope(|| self.placement.partition(&request))?;
-        let plan = Arc::new(plan);
-        self.stage(started, "partition");
-        let started = Instant::now();
-        let prepared = debug_span!(target: targets::SESSION, "prepare")
-            .in_scope(|| self.executor.prepare(&plan))?;
-        self.stage(started, "prepare");
-        plans().insert(request, Arc::clone(&prepared));
-        Ok(prepared)
-    }
-
-    fn stage(&self, started: Instant, name: &'static str) {
-        let kind = EventKind::Stage { name: name.into() };
-        self.recorder.record_since(started, kind);
+        let placed = self.placed();
+        let request = placed.request(feeds.iter().copied(), fetches, targets)?;
+        let prepared = placed.prepare(request)?;
+        Ok(placed.executor.memory_plan(&prepared))
     }
 }

@@ -17,6 +17,8 @@ const _: () = {
     const fn is_sent<T: Send>() {}
     is_shared::<Session>();
     is_shared::<SessionBuilder>();
+    is_shared::<Callable>();
+    is_shared::<placewright::session::Outputs>();
     is_shared::<placewright::session::SessionGroup>();
     is_shared::<placewright::session::SessionReport>();
     is_shared::<Error>();
@@ -116,7 +118,7 @@ fn a_report_has_policies_failures_and_times_as_json() {
         .with_policy(PolicyRequest::new(broken))
         .build()
         .unwrap();
-    let report = json(session.report());
+    let report = json(&*session.report());
     let policy = &report["placed_by"]["policy"];
     assert_eq!(policy["answered_by"], "heft (native)", "{report:#}");
     let failed = &policy["failed"][0];

@@ -145,10 +145,8 @@ impl Model {
         let graph = session.graph();
         for (node, request) in &requests {
             let node = graph.find_node(node).expect("only nodes make requests");
-            let device = session
-                .devices()
-                .get(session.placement().device(node))
-                .unwrap();
+            let devices = session.devices();
+            let device = devices.get(session.placement().device(node)).unwrap();
             let name = &device.attributes().name;
             assert!(name.ends_with(request), "{what}: {request} is on {name}");
         }

@@ -3,8 +3,6 @@
 //!
 //! `PLACEWRIGHT_SEED` draws other sizes.
 
-use std::sync::Arc;
-
 use placewright::Error;
 use placewright::candidates::PlacementOptions;
 use placewright::candidates::Proposal;
@@ -60,8 +58,9 @@ fn builder(model: &Model, engine: &PolicyEngine, policy: &str) -> SessionBuilder
 fn needed_bytes(model: &Model, engine: &PolicyEngine) -> u64 {
     let builder = builder(model, engine, "priority").with_device_options(devices(1, 1 << 40));
     let session = builder.build().unwrap();
-    let mut evaluator = Evaluator::new(session.placement().candidates());
-    evaluator.set_devices(session.placement().devices());
+    let placement = session.placement();
+    let mut evaluator = Evaluator::new(placement.candidates());
+    evaluator.set_devices(placement.devices());
     evaluator.peak_bytes_per_device()[0]
 }
 
@@ -190,8 +189,9 @@ fn has_two_stages(model: &Model, capacity: u64) -> bool {
         .with_device_options(devices(2, 1 << 40))
         .build()
         .unwrap();
-    let graph = session.graph();
-    let mut evaluator = Evaluator::new(session.placement().candidates());
+    let placement = session.placement();
+    let graph = placement.graph();
+    let mut evaluator = Evaluator::new(placement.candidates());
     (0..=graph.n_nodes()).any(|end| {
         let devices: Vec<u32> = (0..graph.n_nodes())
             .map(|node| u32::from(node >= end))
@@ -226,19 +226,20 @@ fn bert_base_on_four_memories_that_hold_a_part_each() {
             }
             Ok(session) => {
                 assert!(finds_a_plan, "{policy}");
-                let feeds: Vec<&str> = session
-                    .graph()
+                let graph = session.graph();
+                let feeds: Vec<&str> = graph
                     .nodes()
-                    .filter(|&node| session.graph().op(node) == "Placeholder")
-                    .map(|node| session.graph().node_name(node))
+                    .filter(|&node| graph.op(node) == "Placeholder")
+                    .map(|node| graph.node_name(node))
                     .collect();
-                let last = session.graph().nodes().last().unwrap();
-                let fetch = session.graph().node_name(last).to_owned();
+                let last = graph.nodes().last().unwrap();
+                let fetch = graph.node_name(last).to_owned();
                 // Makes every constant.
                 let plan = session.memory_plan(&feeds, &[&fetch], &[]).unwrap();
                 for memory in &plan.memories {
                     assert!(memory.peak_bytes() <= 160 << 20, "{policy}: {memory:?}");
-                    let device = session.devices().get(memory.device).unwrap();
+                    let devices = session.devices();
+                    let device = devices.get(memory.device).unwrap();
                     let stats = device.allocator(AllocatorAttributes::default()).stats();
                     assert!(stats.peak_bytes <= 160 << 20, "{policy}: {stats:?}");
                 }
@@ -288,7 +289,7 @@ fn a_constant_takes_memory_only_where_it_is_read() {
         .with_device_options(devices(2, 1 << 30))
         .build()
         .unwrap();
-    let graph = Arc::clone(session.graph());
+    let graph = session.graph();
     // Constants on the first device, all that reads them on the second.
     let on: Vec<u32> = graph
         .nodes()
@@ -309,12 +310,14 @@ fn a_constant_takes_memory_only_where_it_is_read() {
         assert_agree(found, expected, output);
     }
     let held = |device: u32| {
-        let device = session.devices().get(DeviceId(device)).unwrap();
+        let devices = session.devices();
+        let device = devices.get(DeviceId(device)).unwrap();
         device.allocator(AllocatorAttributes::default()).stats()
     };
     assert_eq!(held(0).peak_bytes, 0, "nothing runs on the first device");
-    let mut evaluator = Evaluator::new(session.placement().candidates());
-    evaluator.set_devices(session.placement().devices());
+    let placement = session.placement();
+    let mut evaluator = Evaluator::new(placement.candidates());
+    evaluator.set_devices(placement.devices());
     let peaks = evaluator.peak_bytes_per_device();
     assert_eq!(peaks[0], 0);
     assert!(held(1).in_use_bytes > 0 && peaks[1] > 0);

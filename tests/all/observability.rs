@@ -352,7 +352,8 @@ fn transfers_have_the_keys_of_the_plan_in_the_trace() {
         .collect();
 
     let plan = session.plan(&["x"], &["probs"], &[]).unwrap();
-    let name = |id| &session.devices().get(id).unwrap().attributes().name;
+    let (graph, devices) = (session.graph(), session.devices());
+    let name = |id| &devices.get(id).unwrap().attributes().name;
     let planned: BTreeSet<String> = plan
         .transfers()
         .iter()
@@ -360,11 +361,9 @@ fn transfers_have_the_keys_of_the_plan_in_the_trace() {
             let (from, to) = (name(transfer.source), name(transfer.destination));
             let key = transfer
                 .payload
-                .key(session.graph(), transfer.edge, from, to)
+                .key(&graph, transfer.edge, from, to)
                 .unwrap();
-            let producer = session
-                .graph()
-                .node_name(transfer.payload.producer(session.graph()));
+            let producer = graph.node_name(transfer.payload.producer(&graph));
             assert_eq!(
                 key.edge_name(),
                 format!("edge_{}_{producer}", transfer.edge)

@@ -165,7 +165,7 @@ fn candidates_of_the_app_are_placed_and_nothing_is_executed() {
         .build()
         .unwrap();
     assert_eq!(session.placement().device(last), DeviceId(1));
-    assert!(Arc::ptr_eq(session.graph(), &graph));
+    assert!(Arc::ptr_eq(&session.graph(), &graph));
     let error = session.run(&[], &["step1"]).unwrap_err();
     assert!(
         matches!(error, Error::Execute(ExecuteError::Create { .. })),

@@ -134,7 +134,8 @@ fn session(
 }
 
 fn device_type(session: &Session, node: NodeId) -> String {
-    let device = session.devices().get(session.placement().device(node));
+    let devices = session.devices();
+    let device = devices.get(session.placement().device(node));
     device.unwrap().attributes().device_type.clone()
 }
 

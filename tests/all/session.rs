@@ -185,7 +185,8 @@ fn a_memory_plan_equals_the_memory_of_runs() {
             check(&session, name, "planned");
             assert_eq!(plan.memories.len(), usize::try_from(n_cpus).unwrap());
             for memory in &plan.memories {
-                let device = session.devices().get(memory.device).unwrap();
+                let devices = session.devices();
+                let device = devices.get(memory.device).unwrap();
                 let held = device.allocator(AllocatorAttributes::default()).stats();
                 // The caller has dropped the fetched tensors.
                 let left = memory.peak_bytes() - memory.fetched_bytes;
@@ -238,7 +239,8 @@ fn constants_are_prepacked_if_memory_is_left_and_a_run_without_memory_names_the_
         assert!(unprepacked + prepacked <= room);
     }
     let session = build(unprepacked + 4_096);
-    let device = session.devices().get(memory.device).unwrap();
+    let devices = session.devices();
+    let device = devices.get(memory.device).unwrap();
     let allocator = device.allocator(AllocatorAttributes::default());
     let taken = allocator.allocate(8_192).unwrap();
     let error = session.run(&by_str(&fed), &fetches).unwrap_err();
@@ -254,7 +256,7 @@ fn constants_are_prepacked_if_memory_is_left_and_a_run_without_memory_names_the_
 #[test]
 fn a_saved_placement_is_used_again() {
     let first = distributed("lenet.pb", 4).build().unwrap();
-    let saved = SavedPlacement::new(first.placement(), "mine", 0, []);
+    let saved = SavedPlacement::new(&first.placement(), "mine", 0, []);
     let saved = SavedPlacement::from_json(&saved.to_json()).unwrap();
     let again = strict("lenet.pb", 4)
         .with_saved_placement(saved.clone())
@@ -274,7 +276,8 @@ fn a_saved_placement_is_used_again() {
     let kept = strict("lenet.pb", 4).with_kept_placement(saved.clone());
     let kept = kept.build().unwrap();
     assert_eq!(kept.placement().devices(), first.placement().devices());
-    let replacement = kept.report().replacement.as_ref().unwrap();
+    let report = kept.report();
+    let replacement = report.replacement.as_ref().unwrap();
     assert_eq!(replacement.n_kept, kept.graph().n_nodes());
     let error = strict("lenet.pb", 2).with_saved_placement(saved).build();
     assert!(matches!(error, Err(Error::SavedPlacement(_))));

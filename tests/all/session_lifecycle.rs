@@ -39,6 +39,8 @@ use placewright::trace::Recorder;
 
 use crate::sample::cpus;
 
+mod callables;
+mod changed_while_running;
 mod grown_graph_def;
 mod replaced_devices;
 
@@ -290,7 +292,7 @@ fn extending_a_session_keeps_stateful_nodes_in_place() {
         let old = [("c", "Count", &[][..], "", Some(DType::F32), true)];
         let devices = devices(2);
         let on = devices.find_by_name(&format!("{PREFIX}{device}")).unwrap();
-        let mut session = Session::builder()
+        let session = Session::builder()
             .with_graph(graph(&old))
             .with_devices(Arc::clone(&devices))
             .with_kernels([count()])
@@ -336,7 +338,7 @@ fn pins_follow_their_nodes_into_a_larger_graph() {
     let pins = placewright::candidates::PlacementOptions::default()
         .with_pin(placewright::graph::NodeId(0), device(0))
         .with_pin(placewright::graph::NodeId(1), device(1));
-    let mut session = Session::builder()
+    let session = Session::builder()
         .with_graph(negative_after(0))
         .with_devices(Arc::clone(&devices))
         .with_placement_options(pins)
@@ -355,7 +357,7 @@ fn pins_follow_their_nodes_into_a_larger_graph() {
 #[test]
 fn a_trace_uses_the_right_name_for_each_node() {
     let recorder = Recorder::on();
-    let mut session = Session::builder()
+    let session = Session::builder()
         .with_graph(negative_after(0))
         .with_devices(devices(1))
         .with_recorder(recorder.clone())
@@ -404,9 +406,9 @@ fn other_sessions_have_stateful_kernels_of_their_own() {
 
 #[test]
 fn invalid_extensions_are_rejected_and_the_session_continues() {
-    let mut session = counter_on(&devices(1)).build().unwrap();
+    let session = counter_on(&devices(1)).build().unwrap();
     run(&session, "init", 3.0);
-    let mut refused = |lines: &[Line<'_>], node: &str, problem: &str| {
+    let refused = |lines: &[Line<'_>], node: &str, problem: &str| {
         let error = session.extend(graph(lines)).unwrap_err().to_string();
         assert!(error.contains(node) && error.contains(problem), "{error}");
         assert_eq!(read(&session).unwrap(), 3.0);
@@ -426,7 +428,7 @@ fn invalid_extensions_are_rejected_and_the_session_continues() {
     lines.extend(COUNTER);
     lines[3].2 = &["v", "y"];
     refused(&lines, "`init`", "has other inputs");
-    let mut placed_by_app = counter_on(&devices(1))
+    let placed_by_app = counter_on(&devices(1))
         .with_proposal(Proposal {
             devices: vec![0; COUNTER.len()],
             ..Proposal::default()
@@ -486,7 +488,7 @@ fn a_closed_session_rejects_runs_and_ends_those_in_progress() {
 #[test]
 fn sessions_of_one_builder_are_closed_separately() {
     let builder = counter_on(&devices(1));
-    let mut first = builder.clone().build().unwrap();
+    let first = builder.clone().build().unwrap();
     let second = builder.clone().build().unwrap();
     run(&second, "init", 2.0);
     let mut lines = COUNTER.to_vec();
@@ -598,7 +600,7 @@ fn using_a_removed_device_is_an_error_of_the_next_run() {
         .with_device_manager(Arc::clone(&manager))
         .build()
         .unwrap();
-    assert!(Arc::ptr_eq(session.device_manager(), &manager));
+    assert!(Arc::ptr_eq(&session.device_manager(), &manager));
     session.run(&[x(1.0)], &["n"]).unwrap();
     manager.remove_devices_by_name(&["CPU:1"]).unwrap();
     let error = session.run(&[x(1.0)], &["n"]).unwrap_err();
@@ -615,13 +617,14 @@ fn the_manager_of_an_isolated_session_has_its_own_devices() {
     let builder = Session::builder()
         .with_graph(graph(&lines))
         .with_device_manager(Arc::clone(&manager));
-    let mut session = builder
+    let session = builder
         .clone()
         .with_isolated_session_state(true)
         .build()
         .unwrap();
     let has_own_devices = |session: &Session| {
-        let (_, own) = session.devices().iter().next().unwrap();
+        let devices = session.devices();
+        let (_, own) = devices.iter().next().unwrap();
         let found = session.device_manager().lookup(&own.attributes().name);
         let theirs = manager.lookup(&own.attributes().name).unwrap();
         Arc::ptr_eq(&found.unwrap(), own) && !Arc::ptr_eq(&theirs, own)
@@ -633,9 +636,9 @@ fn the_manager_of_an_isolated_session_has_its_own_devices() {
     ];
     session.extend(graph(&larger)).unwrap();
     assert!(has_own_devices(&session));
-    let mut shared = builder.clone().build().unwrap();
+    let shared = builder.clone().build().unwrap();
     shared.extend(graph(&larger)).unwrap();
-    assert!(Arc::ptr_eq(shared.device_manager(), &manager));
+    assert!(Arc::ptr_eq(&shared.device_manager(), &manager));
     let error = builder.with_devices(devices(1)).build().unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -651,8 +654,9 @@ fn the_client_is_at_the_first_device_of_a_local_session() {
         .with_graph(graph(&lines))
         .build()
         .unwrap();
-    let (first, _) = session.devices().iter().next().unwrap();
-    assert_eq!(session.devices().client_device(), Some(first));
+    let devices = session.devices();
+    let (first, _) = devices.iter().next().unwrap();
+    assert_eq!(devices.client_device(), Some(first));
 }
 
 /// Forwards its input, using temporary memory and a resource that ends with the run.
@@ -728,7 +732,8 @@ fn a_trace_shows_the_calls_of_devices() {
     ];
     assert_eq!(calls, BTreeSet::from(expected));
     // The resources of the run are gone.
-    let (_, device) = session.devices().iter().next().unwrap();
+    let devices = session.devices();
+    let (_, device) = devices.iter().next().unwrap();
     let manager = device.resource_manager().unwrap();
     assert!(!manager.describe().concat().contains("mark"));
 }

@@ -317,7 +317,8 @@ fn device_options_may_be_given_one_by_one() {
 
     let session = watch.session("Pass").with_intra_op_parallelism_threads(3);
     let session = session.build().unwrap();
-    let (_, device) = session.devices().iter().next().unwrap();
+    let devices = session.devices();
+    let (_, device) = devices.iter().next().unwrap();
     let pool = device.as_kernel_device().unwrap().intra_op_pool().unwrap();
     assert_eq!(pool.n_threads(), 3);
 }
@@ -337,7 +338,7 @@ fn soft_placement_is_off_by_default() {
     run(&soft, &RunOptions::default()).unwrap();
     // Candidates made by the app have already been softened, or not.
     let graph = Arc::new(graph("Pass", ""));
-    let devices = Arc::clone(soft.devices());
+    let devices = soft.devices();
     let candidates = CandidatesBuilder::new(&graph, &devices).build().unwrap();
     let beside = Session::builder()
         .with_candidates(candidates)
@@ -463,8 +464,9 @@ fn the_order_of_the_builders_calls_does_not_matter() {
             .iter()
             .fold(watch.session("Pass"), |builder, call| call(builder));
         let session = builder.build().unwrap();
-        assert_eq!(session.devices().len(), 3);
-        let (_, device) = session.devices().iter().next().unwrap();
+        let devices = session.devices();
+        assert_eq!(devices.len(), 3);
+        let (_, device) = devices.iter().next().unwrap();
         let pool = device.as_kernel_device().unwrap().intra_op_pool().unwrap();
         assert_eq!(pool.n_threads(), 2);
         let a = session.graph().find_node("a").unwrap();
@@ -492,7 +494,7 @@ fn parts_of_a_registry_may_be_replaced_in_any_order() {
 fn methods_that_contradict_each_other_are_an_error_in_any_order() {
     let watch = Watch::default();
     let session = watch.session("Pass").build().unwrap();
-    let saved = || SavedPlacement::new(session.placement(), "mine", 0, []);
+    let saved = || SavedPlacement::new(&session.placement(), "mine", 0, []);
     let proposal = || Proposal {
         devices: session.placement().devices().to_vec(),
         ..Proposal::default()
@@ -555,7 +557,8 @@ fn methods_that_contradict_each_other_are_an_error_in_any_order() {
         assert!(builder.build().unwrap().report().policy().is_none());
     }
     // Candidates provide graph and devices, whenever the others are set.
-    let candidates = session.placement().candidates();
+    let placement = session.placement();
+    let candidates = placement.candidates();
     for builder in [
         with().with_candidates(candidates.clone()),
         Session::builder()
@@ -634,7 +637,7 @@ fn pins_name_nodes_and_devices() {
 fn pins_by_name_also_apply_to_other_devices() {
     let watch = Watch::default();
     let session = |n_cpus| watch.session("Pass").with_device_count("CPU", n_cpus);
-    let mut pinned = session(3).with_pin("b", "CPU:2").build().unwrap();
+    let pinned = session(3).with_pin("b", "CPU:2").build().unwrap();
     let all: Vec<_> = pinned
         .devices()
         .iter()

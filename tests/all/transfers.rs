@@ -2,6 +2,7 @@
 
 use placewright::device::DeviceOptions;
 use placewright::execute::RunOptions;
+use placewright::graph::Graph;
 use placewright::policy::PolicyRequest;
 use placewright::policy::ShippedPolicy;
 
@@ -34,7 +35,8 @@ fn runs_of_whole_models_make_the_transfers_that_their_placements_report() {
             }
             let transfers = session.placement().run_transfers();
             assert_eq!(transfers.len(), moved.len(), "{what}");
-            let (feeds, fetches, targets) = whole_run(&session);
+            let graph = session.graph();
+            let (feeds, fetches, targets) = whole_run(&graph);
             let plan = session.plan(&feeds, &fetches, &targets).unwrap();
             assert_eq!(plan.run_transfers().count(), moved.len(), "{what}");
             n_all += plan.transfers().len();
@@ -65,8 +67,7 @@ fn session(model: &Model, n_devices: u32, random: &mut Random) -> Session {
 }
 
 /// Returns placeholders, unread outputs, and nodes without outputs that nothing waits for.
-fn whole_run(session: &Session) -> (Vec<&str>, Vec<&str>, Vec<&str>) {
-    let graph = session.graph();
+fn whole_run(graph: &Graph) -> (Vec<&str>, Vec<&str>, Vec<&str>) {
     let (mut feeds, mut fetches, mut targets) = (Vec::new(), Vec::new(), Vec::new());
     for node in graph.nodes() {
         let name = graph.node_name(node);
@@ -85,7 +86,8 @@ fn whole_run(session: &Session) -> (Vec<&str>, Vec<&str>, Vec<&str>) {
 
 /// Returns the bytes of each transfer that a run recorded.
 fn moved_by_a_run(session: &Session, model: &Model, what: &str) -> Vec<u64> {
-    let (names, fetches, targets) = whole_run(session);
+    let graph = session.graph();
+    let (names, fetches, targets) = whole_run(&graph);
     let of_model = |name: &str| -> Option<Tensor> {
         let mut fed = model.fed.iter();
         let (_, tensor) = fed.find(|(fed, _)| fed.trim_end_matches(":0") == name)?;

@@ -66,15 +66,17 @@ fn on(device: &str) -> SessionBuilder {
 }
 
 fn device_names(session: &Session) -> Vec<String> {
-    let devices = session.devices().iter();
+    let devices = session.devices();
     devices
+        .iter()
         .map(|(_, device)| device.attributes().name.clone())
         .collect()
 }
 
 fn device_of(session: &Session, node: &str) -> String {
     let node = session.graph().find_node(node).unwrap();
-    let device = session.devices().get(session.placement().device(node));
+    let devices = session.devices();
+    let device = devices.get(session.placement().device(node));
     device.unwrap().attributes().name.clone()
 }
 

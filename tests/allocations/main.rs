@@ -1,5 +1,5 @@
 //! Checks that names of nodes and devices are looked up by `&str`, and compared, without
-//! allocating.
+//! allocating, and that a prepared call allocates little.
 
 #[expect(dead_code, reason = "other suites use the rest")]
 #[path = "../support/fakes.rs"]
@@ -7,13 +7,21 @@ mod fakes;
 
 use std::hint::black_box;
 
+#[cfg(feature = "kernels")]
+use placewright::builder::GraphBuilder;
 use placewright::candidates::synthetic;
 use placewright::device::DeviceManager;
 use placewright::device::DeviceSet;
+#[cfg(feature = "kernels")]
+use placewright::execute::N_RUNS_TO_SETTLE;
 use placewright::names::DeviceId;
 use placewright::names::DeviceName;
 use placewright::names::MergeMode;
 use placewright::names::NameArena;
+#[cfg(feature = "kernels")]
+use placewright::session::Session;
+#[cfg(feature = "kernels")]
+use placewright::tensor::Tensor;
 
 use crate::fakes::FakeDevice;
 
@@ -116,4 +124,40 @@ fn relations_and_merges_of_names_allocate_nothing() {
         assert!(target.merge(&full, MergeMode::Hard).is_ok());
     });
     assert_eq!((allocated, target), (0, full));
+}
+
+/// A call needs its feeds, its results and its bookkeeping, whatever the graph; a run also resolves
+/// names and looks for the plan.
+#[cfg(feature = "kernels")]
+#[test]
+fn a_call_allocates_less_than_a_run() {
+    let of_graph = |n_nodes: usize| {
+        let b = GraphBuilder::new("chain");
+        let x = b.placeholder::<f32>("x", [2]).expect("a shape");
+        let mut last = x;
+        for node in 0..n_nodes {
+            let node = b.named(&format!("a_rather_long_name_{node}"));
+            last = node.relu(last).expect("of the same type");
+        }
+        b.named("y").neg(last).expect("of the same type");
+        let session = Session::builder()
+            .with_graph(b.finish())
+            .with_device_count("SYCL", 0)
+            .with_device_count("GPU", 0)
+            .with_inter_op_parallelism_threads(1)
+            .build()
+            .expect("CPUs have kernels for it");
+        let callable = session.callable(&["x"], &["y"]).expect("they exist");
+        let x = Tensor::from_values([2], &[-1f32, 1.0]).expect("two values");
+        let (feeds, tensors) = ([("x", x.clone())], [x]);
+        for _ in 0..2 * N_RUNS_TO_SETTLE {
+            callable.call(&tensors).expect("it runs");
+        }
+        let of_call = n_allocations(|| drop(callable.call(&tensors)));
+        let of_run = n_allocations(|| drop(session.run(&feeds, &["y"])));
+        println!("{n_nodes} nodes: call {of_call}, run {of_run}");
+        assert!(of_call < of_run, "{of_call} of a call, {of_run} of a run");
+        of_call
+    };
+    assert_eq!(of_graph(1), of_graph(300));
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -23,6 +24,7 @@ use crate::files;
 use crate::import::ImportOptions;
 use crate::names::DeviceName;
 use crate::placement::Digest;
+use crate::placement::Placement;
 use crate::placement::SavedPlacement;
 use crate::policy::LadderError;
 use crate::policy::PlaceOptions;
@@ -37,6 +39,7 @@ use crate::policy::Rung;
 use crate::registry::Registry;
 use crate::session::Session;
 use crate::session::SessionBuilder;
+use crate::session::SessionReport;
 use crate::trace::Recorder;
 
 /// Bytes of a saved placement.
@@ -46,6 +49,8 @@ const SAVED_BYTES_MAX: u64 = 1 << 29;
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) session: Session,
+    pub(super) placement: Arc<Placement>,
+    pub(super) report: Arc<SessionReport>,
     /// The requested policy, or the one that a saved placement names.
     requested: String,
     seed: u64,
@@ -112,10 +117,13 @@ pub(super) fn open(
         .build()
         .map_err(|err| with_context(err, graph, args))?;
     drop(progress);
-    for problem in &session.report().calibration_problems {
+    let report = session.report();
+    for problem in &report.calibration_problems {
         output.note(problem);
     }
     Ok(Opened {
+        placement: session.placement(),
+        report,
         session,
         requested,
         seed,
@@ -143,19 +151,14 @@ pub(super) fn builder(
 impl Opened {
     /// Whether another policy than the requested one placed the graph.
     pub(super) fn is_fallback(&self) -> bool {
-        self.session
-            .report()
+        self.report
             .policy()
             .is_some_and(|report| report.is_fallback())
     }
 
     /// The placement as it is shown.
     pub(super) fn view(&self) -> PlacementView<'_> {
-        PlacementView::new(
-            self.session.placement(),
-            &self.requested,
-            self.session.report(),
-        )
+        PlacementView::new(&self.placement, &self.requested, &self.report)
     }
 
     /// The placement by names, with the policy and the options that made it.
@@ -181,7 +184,7 @@ impl Opened {
             file.to_string_lossy().into_owned()
         });
         let mut policy_digest = self.policy_digest;
-        if let Some(report) = self.session.report().policy() {
+        if let Some(report) = self.report.policy() {
             policy_digest = report.identity;
             let is_same = report.answered_by == Rung::Sandboxed(self.requested.clone())
                 || matches!(report.answered_by, Rung::Native(name) if name == self.requested);
@@ -201,7 +204,7 @@ impl Opened {
                 add("policy-memory", memory);
             }
         }
-        SavedPlacement::new(self.session.placement(), &policy, self.seed, options)
+        SavedPlacement::new(&self.placement, &policy, self.seed, options)
             .with_policy_digest(policy_digest)
     }
 

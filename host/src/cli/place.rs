@@ -176,7 +176,7 @@ pub(super) fn run(
     if let Some(path) = &command.run.trace {
         opened.write_trace(path)?;
     }
-    let placement = opened.session.placement();
+    let placement = &*opened.placement;
     let diff = match &command.diff {
         Some(path) => Some(read_saved(path)?.diff(&opened.to_saved(args))),
         None => None,
@@ -263,7 +263,8 @@ impl<'a> WholeRun<'a> {
 }
 
 fn transfers(session: &Session) -> Result<Vec<TransferRow>> {
-    let (graph, placement) = (session.graph(), session.placement());
+    let placement = session.placement();
+    let graph = placement.graph();
     let run = WholeRun::new(graph);
     let plan = session.plan(&run.feeds, &run.fetches(), &run.targets)?;
     let name = |device: DeviceId| placement.candidates().device_name(device.0);
@@ -286,10 +287,12 @@ fn transfers(session: &Session) -> Result<Vec<TransferRow>> {
 
 /// Returns the memory that runs of the whole graph hold.
 fn memory(session: &Session) -> Result<MemoryView> {
-    let run = WholeRun::new(session.graph());
+    let graph = session.graph();
+    let run = WholeRun::new(&graph);
     let plan = session.memory_plan(&run.feeds, &run.fetches(), &run.targets)?;
+    let devices = session.devices();
     let rows = plan.memories.iter().map(|memory| {
-        let device = session.devices().get(memory.device);
+        let device = devices.get(memory.device);
         let device = device.context("the memory plan names a device that does not exist")?;
         Ok(MemoryRow {
             device: device.attributes().name.clone(),

@@ -108,7 +108,8 @@ pub(super) fn run(
         output,
     )?;
     opened.save_and_log(&command.placement, output)?;
-    let work = Work::new(opened.session.graph(), args, command.placement.seed, output);
+    let graph = opened.placement.graph();
+    let work = Work::new(graph, args, command.placement.seed, output);
     let executed = work.as_ref().map(|work| execute(&opened, work, args));
     let executed = executed.ok().transpose();
     let traced = match &args.trace {
@@ -143,7 +144,7 @@ pub(super) fn run(
     let is_negative = check.as_ref().is_some_and(|check| !check.matches);
     let report = Report {
         placement: opened.view(),
-        stages: &opened.session.report().stages,
+        stages: &opened.report.stages,
         random_feeds: work.random,
         seed: command.placement.seed,
         outputs: fetched

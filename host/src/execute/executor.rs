@@ -157,6 +157,16 @@ impl Executor {
         feeds: &[Tensor],
         options: &RunOptions,
     ) -> Result<Vec<Tensor>, ExecuteError> {
+        self.run_owned(prepared, feeds.to_vec(), options)
+    }
+
+    /// Like [`Self::run`]; saves the copy of `feeds`.
+    pub(crate) fn run_owned(
+        &self,
+        prepared: &Arc<PreparedPlan>,
+        feeds: Vec<Tensor>,
+        options: &RunOptions,
+    ) -> Result<Vec<Tensor>, ExecuteError> {
         let run = self.n_runs.fetch_add(1, Ordering::Relaxed);
         let started = Instant::now();
         let span = debug_span!(
@@ -189,7 +199,7 @@ impl Executor {
     fn execute(
         &self,
         prepared: &PreparedPlan,
-        feeds: &[Tensor],
+        feeds: Vec<Tensor>,
         options: &RunOptions,
         run: u64,
         started: Instant,
@@ -198,13 +208,13 @@ impl Executor {
         if self.closed.is_cancelled() {
             return Err(ExecuteError::Closed);
         }
-        self.check_feeds(prepared, feeds)?;
+        self.check_feeds(prepared, &feeds)?;
         self.check_devices(&prepared.program)?;
         let recorder = options.recorder.as_ref().unwrap_or(&self.recorder);
         let program = &prepared.program;
         let pool = self.pool(program, options)?;
         let config = self.config(program, pool);
-        let variant = prepared.variants.find(program, feeds, config);
+        let variant = prepared.variants.find(program, &feeds, config);
         let (mut stage, choice) = variant.take_stage(program, || self.free_idle_memory())?;
         // Unique across executors, whose runs may use the same devices.
         stage.begin(next_step_number());
@@ -221,8 +231,20 @@ impl Executor {
         let deadline = options
             .timeout
             .and_then(|timeout| Instant::now().checked_add(timeout));
+        // Read here, because the run takes the feeds.
+        let fed_bytes = |&feed: &u32| feeds[feed as usize].len_bytes() as u64;
+        let feed_bytes = stage.compiled.feeds.iter().map(fed_bytes).sum();
+        let fetched_feeds = program
+            .plan
+            .fetches()
+            .iter()
+            .filter_map(|fetch| match *fetch {
+                Fetch::Step(..) => None,
+                Fetch::Fed(_, feed) => Some(feeds[feed as usize].clone()),
+            });
+        let mut fetched_feeds = fetched_feeds.collect::<Vec<Tensor>>().into_iter();
         let request = Request {
-            feeds: feeds.to_vec(),
+            feeds,
             options: options.clone(),
             interrupts: Interrupts::new(self.closed.clone(), options.cancel.clone(), deadline),
             listeners: listen(
@@ -281,12 +303,10 @@ impl Executor {
         }
         let mut totals = RunTotals {
             n_ops: stage.compiled.n_kernels,
+            feed_bytes,
             transfer_bytes: stage.frame_mut().transferred_bytes(),
             ..RunTotals::default()
         };
-        for &feed in &stage.compiled.feeds {
-            totals.feed_bytes += feeds[feed as usize].len_bytes() as u64;
-        }
         let fetches = program.plan.fetches().iter().enumerate();
         let fetched = fetches
             .map(|(index, fetch)| match *fetch {
@@ -296,7 +316,7 @@ impl Executor {
                     totals.fetch_bytes += fetched.len_bytes() as u64;
                     fetched
                 }
-                Fetch::Fed(_, feed) => feeds[feed as usize].clone(),
+                Fetch::Fed(..) => fetched_feeds.next().expect("one per such fetch"),
             })
             .collect();
         variant.learn(&mut stage, config, trial_ended());

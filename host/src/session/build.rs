@@ -19,6 +19,8 @@ use super::group::SessionGroup;
 use super::lifecycle;
 use super::one_of::OneOf;
 use super::pins;
+use super::placed::Parts;
+use super::placed::Placed;
 use super::placement_log;
 use super::report::PlacedBy;
 use super::report::SessionReport;
@@ -36,6 +38,7 @@ use crate::device::KernelRegistry;
 use crate::device::discover_devices;
 use crate::error::Error;
 use crate::execute::Executor;
+use crate::execute::ExecutorOptions;
 use crate::graph::Graph;
 #[cfg(feature = "graphdef")]
 use crate::import;
@@ -74,6 +77,11 @@ impl SessionBuilder {
     /// # Errors
     /// The error of the stage that failed.
     pub fn build(self) -> Result<Session, Error> {
+        self.build_placed().map(Session::new)
+    }
+
+    /// Runs the same stages. A session that exists takes the result as its new state.
+    pub(super) fn build_placed(self) -> Result<Placed, Error> {
         let span = info_span!(
             target: targets::SESSION,
             "build",
@@ -88,10 +96,13 @@ impl SessionBuilder {
         })
     }
 
-    fn assemble(mut self, span: &Span) -> Result<Session, Error> {
+    fn assemble(mut self, span: &Span) -> Result<Placed, Error> {
+        let previous = self.previous.take();
+        // Earlier stages belong to the same session.
+        let earlier = previous.as_ref().map(|previous| &previous.report.stages);
         let mut clock = StageClock {
             recorder: self.executor_options.recorder.clone(),
-            ..StageClock::default()
+            stages: earlier.cloned().unwrap_or_default(),
         };
         self.check_calls()?;
         let ops = self.open_registry();
@@ -108,7 +119,7 @@ impl SessionBuilder {
             || self.open_devices(),
         )?;
         span.record("devices", devices.len());
-        if !self.is_rebuild {
+        if previous.is_none() {
             // Builders are cloned; each of their sessions is closed separately.
             self.executor_options.closed = CancelToken::default();
         }
@@ -135,20 +146,36 @@ impl SessionBuilder {
         };
         let candidates = candidates.with_kernels(Arc::clone(&kernels));
         let (placement, placed_by, replacement) = self.place(&candidates, &mut clock)?;
+        let placement = Arc::new(placement);
         if self.log_device_placement {
-            for line in placement_log::lines(&placement) {
+            for line in placement_log::lines(Arc::clone(&placement)) {
                 info!(target: targets::SESSION, "{line}");
             }
         }
-        let member = Arc::new(Member {
-            devices: Arc::clone(&devices),
-            closed: self.executor_options.closed.clone(),
-        });
-        if let Some(group) = &self.group {
-            group.add(&member);
-        }
+        let previous = previous.as_deref();
+        let is_renumbered =
+            previous.is_some_and(|previous| previous.is_renumbered(&graph, &devices));
+        let recorder = match previous {
+            // The two stop together, if a later state is renumbered.
+            Some(previous) if !is_renumbered => previous.recorder.clone(),
+            _ => self.executor_options.recorder.stoppable(),
+        };
+        let executor_options = ExecutorOptions {
+            recorder: recorder.clone(),
+            ..self.executor_options
+        };
         let executor =
-            Executor::new(graph, devices, kernels, &self.executor_options)?.with_ops(ops);
+            Executor::new(graph, Arc::clone(&devices), kernels, &executor_options)?.with_ops(ops);
+        let member = match previous {
+            Some(previous) => Arc::clone(&previous.member),
+            None => {
+                let member = Arc::new(Member::new(devices, executor_options.closed));
+                if let Some(group) = &self.group {
+                    group.add(&member);
+                }
+                member
+            }
+        };
         let recipe = recipe.of_session(executor.session_handle());
         let report = SessionReport {
             stages: clock.stages,
@@ -156,14 +183,15 @@ impl SessionBuilder {
             replacement,
             calibration_problems,
         };
-        Ok(Session::assemble(
+        Ok(Placed::new(Parts {
             placement,
             executor,
             report,
-            self.executor_options.recorder,
+            recorder,
+            is_renumbered,
             recipe,
             member,
-        ))
+        }))
     }
 
     /// Returns a builder that builds the session again, with another graph on the same devices.
@@ -189,13 +217,13 @@ impl SessionBuilder {
             isolate_session_state: false,
             kept: Vec::new(),
             before: None,
+            previous: None,
             ..self.clone()
         }
     }
 
     fn of_session(mut self, handle: &Arc<str>) -> Self {
         self.executor_options.session_handle = Some(Arc::clone(handle));
-        self.is_rebuild = true;
         self
     }
 
@@ -225,11 +253,11 @@ impl SessionBuilder {
         self.assignment = OneOf::default();
     }
 
-    /// Takes the GraphDef that the graph came from, of a builder for the same graph.
-    pub(super) fn take_graph_def(&mut self, other: &mut Self) {
+    /// Copies the GraphDef that the graph came from, of a builder for the same graph.
+    pub(super) fn copy_graph_def(&mut self, other: &Self) {
         #[cfg(feature = "graphdef")]
         {
-            self.graph_def = other.graph_def.take();
+            self.graph_def.clone_from(&other.graph_def);
         }
         #[cfg(not(feature = "graphdef"))]
         let _ = other;

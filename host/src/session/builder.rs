@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::group::SessionGroup;
 use super::one_of::OneOf;
+use super::placed::Placed;
 use super::reuse::Before;
 use super::reuse::Reused;
 use crate::candidates::Candidates;
@@ -81,8 +82,9 @@ pub struct SessionBuilder {
     /// An earlier placement, which the new one keeps as far as possible.
     pub(super) before: Option<Before>,
     pub(super) executor_options: ExecutorOptions,
-    /// Whether an existing session is built again: it keeps its handle and its cancel token.
-    pub(super) is_rebuild: bool,
+    /// The state that the new one follows, if an existing session is built again: it keeps its
+    /// handle and its cancel token.
+    pub(super) previous: Option<Arc<Placed>>,
     /// Nodes that keep the devices that they had before the graph grew, by name.
     pub(super) kept: Vec<(String, DeviceId)>,
     /// Pins of the placement options, by name, until they are converted to ids of the new graph.

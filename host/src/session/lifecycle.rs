@@ -1,12 +1,16 @@
 //! Extends, resets and closes sessions.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::PoisonError;
 
 #[cfg(feature = "graphdef")]
 use bytes::Bytes;
 
 use super::Session;
 use super::builder::SessionBuilder;
+use super::placed::Placed;
+use super::placed::TraceStart;
 use crate::candidates::PlacementOptions;
 use crate::device::DeviceManager;
 use crate::error::Error;
@@ -29,15 +33,22 @@ impl Session {
     /// their state. Pins ([`PlacementOptions::pins`]) follow their nodes by name. If nodes are
     /// renumbered, [`Self::trace`] leaves out earlier events.
     ///
+    /// Other threads may run the session meanwhile: runs that began before this returns may still
+    /// use the old graph, and each ends on the graph that it began with. So does every call of a
+    /// [`Callable`](super::Callable) that was made before. Calls of this and of
+    /// [`Self::replace_devices`] wait for each other.
+    ///
     /// # Errors
     /// [`Error::NotAnExtension`], naming the first node that is missing or different;
     /// [`Error::CannotExtend`] if the session is closed, or if the graph was not placed by a
     /// policy; the errors of [`SessionBuilder::build`]. The session remains unchanged.
-    pub fn extend(&mut self, graph: impl Into<Arc<Graph>>) -> Result<(), Error> {
+    pub fn extend(&self, graph: impl Into<Arc<Graph>>) -> Result<(), Error> {
         let graph = graph.into();
-        self.check_extension(&graph)?;
-        let builder = self.recipe.clone().with_graph(graph);
-        self.rebuild(builder)
+        self.change(Error::CannotExtend, |placed| {
+            placed.check_extension(&graph)?;
+            placed.extended(placed.recipe.clone().with_graph(graph))
+        })?;
+        Ok(())
     }
 
     /// Adds nodes to a session that was built from a GraphDef: `bytes` is a GraphDef of the new
@@ -49,46 +60,105 @@ impl Session {
     /// of placeholders; [`Error::Import`], also for a node whose name is in use; the errors of
     /// [`Self::extend`].
     #[cfg(feature = "graphdef")]
-    pub fn extend_graph_def(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let Some(old) = self.recipe.graph_def_bytes() else {
-            return Err(Error::CannotExtend(
-                "its graph did not come as a GraphDef; use `extend` with the larger graph".into(),
-            ));
-        };
-        check_producers(old, bytes)?;
-        // Protobuf merges concatenated messages: the result has the nodes of both.
-        let both = [&old[..], bytes].concat();
-        let builder = self.recipe.clone().with_graph_def(both);
-        self.rebuild(builder)
+    pub fn extend_graph_def(&self, bytes: &[u8]) -> Result<(), Error> {
+        self.change(Error::CannotExtend, |placed| {
+            let Some(old) = placed.recipe.graph_def_bytes() else {
+                return Err(Error::CannotExtend(
+                    "its graph did not come as a GraphDef; use `extend` with the larger graph"
+                        .into(),
+                ));
+            };
+            check_producers(old, bytes)?;
+            // Protobuf merges concatenated messages: the result has the nodes of both.
+            let both = [&old[..], bytes].concat();
+            placed.extended(placed.recipe.clone().with_graph_def(both))
+        })?;
+        Ok(())
     }
 
-    fn rebuild(&mut self, mut builder: SessionBuilder) -> Result<(), Error> {
-        if self.is_closed() {
-            return Err(Error::CannotExtend(
-                "it is closed; build another one".into(),
-            ));
+    /// Replaces the state by the one that `make` makes of it, and returns the new one. `refuse` is
+    /// the error of a change that is impossible.
+    ///
+    /// Changes follow each other, so each is made of the result of the one before. No lock that
+    /// runs take is held while `make` places the graph.
+    pub(super) fn change(
+        &self,
+        refuse: fn(Cow<'static, str>) -> Error,
+        make: impl FnOnce(&Arc<Placed>) -> Result<Placed, Error>,
+    ) -> Result<Arc<Placed>, Error> {
+        // After a panic, of a policy or an app's kernel, the session is still unchanged.
+        let _in_turn = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let previous = self.placed();
+        let closed = || refuse("it is closed; build another one".into());
+        if previous.member.is_closed() {
+            return Err(closed());
         }
+        let built_ns = previous.recorder.now_ns();
+        let mut placed = make(&previous)?;
+        if !previous.member.replace_devices(placed.devices()) {
+            return Err(closed());
+        }
+        placed.trace_start = match placed.is_renumbered {
+            true => Some(TraceStart {
+                built_ns,
+                stopped_ns: previous.recorder.stop(),
+            }),
+            false => previous.trace_start,
+        };
+        let placed = Arc::new(placed);
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        // `previous` keeps the old state: it may be dropped only outside the lock, because its
+        // kernels may be an app's code.
+        *current = Arc::clone(&placed);
+        drop(current);
+        Ok(placed)
+    }
+
+    /// Closes the session: current and later runs and calls fail with
+    /// [`ExecuteError::Closed`](crate::execute::ExecuteError::Closed). Its devices and their
+    /// resources remain.
+    pub fn close(&self) {
+        self.placed().member.close();
+    }
+
+    /// Returns whether the session was closed or reset.
+    pub fn is_closed(&self) -> bool {
+        self.placed().member.is_closed()
+    }
+
+    /// Drops these resource containers on the session's devices (each device's default container if
+    /// the list is empty), and closes the session and all others of its [`super::SessionGroup`]
+    /// (TensorFlow `Session::Reset`).
+    pub fn reset(&self, containers: &[&str]) {
+        let placed = self.placed();
+        match placed.recipe.group() {
+            Some(group) => {
+                group.reset(containers);
+            }
+            None => placed.member.reset(containers),
+        }
+    }
+
+    /// Returns the manager of the session's devices. It is the app's own manager if the app has
+    /// passed one and the session's state is not isolated from it
+    /// ([`SessionBuilder::with_isolated_session_state`]).
+    pub fn device_manager(&self) -> Arc<DeviceManager> {
+        Arc::clone(self.placed().device_manager())
+    }
+}
+
+impl Placed {
+    /// Builds the state that has the larger graph of a builder.
+    fn extended(self: &Arc<Self>, mut builder: SessionBuilder) -> Result<Self, Error> {
         if let Some(problem) = self.recipe.is_bound_to_graph() {
             return Err(Error::CannotExtend(problem.into()));
         }
         builder.keep_in_place(self.stateful_nodes());
         builder.detach_pins(self.graph());
-        let started_ns = self.recorder.now_ns();
-        let mut extended = builder.build()?;
+        let extended = builder.following(self).build_placed()?;
         // An imported graph is known only now.
         self.check_extension(extended.graph())?;
-        extended.trace_after_ns = if self.has_moved_nodes(extended.graph()) {
-            Some(started_ns)
-        } else {
-            self.trace_after_ns
-        };
-        // Earlier stages belong to the same session.
-        extended
-            .report
-            .stages
-            .splice(0..0, std::mem::take(&mut self.report.stages));
-        *self = extended;
-        Ok(())
+        Ok(extended)
     }
 
     /// Returns the names of stateful nodes, with their devices.
@@ -97,17 +167,10 @@ impl Session {
         let nodes = graph.nodes().filter(|&node| graph.class(node).stateful);
         nodes
             .map(|node| {
-                let device = self.placement().device(node);
+                let device = self.placement.device(node);
                 (graph.node_name(node).to_owned(), device)
             })
             .collect()
-    }
-
-    /// Whether a node of the session's graph has another number in `graph`.
-    fn has_moved_nodes(&self, graph: &Graph) -> bool {
-        let old = self.graph();
-        old.nodes()
-            .any(|node| graph.find_node(old.node_name(node)) != Some(node))
     }
 
     fn check_extension(&self, graph: &Graph) -> Result<(), Error> {
@@ -127,40 +190,6 @@ impl Session {
             });
         }
         Ok(())
-    }
-
-    /// Closes the session: current and later runs fail with
-    /// [`ExecuteError::Closed`](crate::execute::ExecuteError::Closed). Its devices and their
-    /// resources remain.
-    pub fn close(&self) {
-        self.member.closed.cancel();
-    }
-
-    /// Returns whether the session was closed or reset.
-    pub fn is_closed(&self) -> bool {
-        self.member.closed.is_cancelled()
-    }
-
-    /// Drops these resource containers on the session's devices (each device's default container if
-    /// the list is empty), and closes the session and all others of its [`super::SessionGroup`]
-    /// (TensorFlow `Session::Reset`).
-    pub fn reset(&self, containers: &[&str]) {
-        match self.recipe.group() {
-            Some(group) => {
-                group.reset(containers);
-            }
-            None => self.member.reset(containers),
-        }
-    }
-
-    /// Returns the manager of the session's devices. It is the app's own manager if the app has
-    /// passed one and the session's state is not isolated from it
-    /// ([`SessionBuilder::with_isolated_session_state`]).
-    pub fn device_manager(&self) -> &Arc<DeviceManager> {
-        self.device_manager.get_or_init(|| {
-            let given = self.recipe.device_manager();
-            given.unwrap_or_else(|| Arc::new(DeviceManager::of_set(self.devices())))
-        })
     }
 }
 
@@ -227,6 +256,12 @@ fn inputs(graph: &Graph, node: NodeId) -> (Vec<String>, Vec<&str>) {
 }
 
 impl SessionBuilder {
+    /// Builds the state of a session after this one.
+    pub(super) fn following(mut self, previous: &Arc<Placed>) -> Self {
+        self.previous = Some(Arc::clone(previous));
+        self
+    }
+
     /// Fixes nodes of the next graph to devices, by name.
     fn keep_in_place(&mut self, nodes: Vec<(String, DeviceId)>) {
         self.kept = nodes;

@@ -10,10 +10,7 @@ use crate::graph::TensorId;
 /// # Errors
 /// [`Error::UnknownNode`], with the nearest existing name, or [`Error::NoSuchOutput`].
 pub fn find_tensor(graph: &Graph, role: &'static str, name: &str) -> Result<TensorId, Error> {
-    let (node, slot) = match name.rsplit_once(':') {
-        Some((node, digits)) if is_number(digits) => (node, digits.parse().unwrap_or(usize::MAX)),
-        _ => (name, 0),
-    };
+    let (node, slot) = split(name);
     let id = find_node(graph, role, name, node)?;
     let n_outputs = graph.output_range(id).len();
     (slot < n_outputs)
@@ -39,6 +36,14 @@ fn find_node(graph: &Graph, role: &'static str, name: &str, node: &str) -> Resul
         node: node.to_owned(),
         suggestion: nearest(graph, node),
     })
+}
+
+/// Splits the name of a tensor into node and slot.
+pub(super) fn split(name: &str) -> (&str, usize) {
+    match name.rsplit_once(':') {
+        Some((node, digits)) if is_number(digits) => (node, digits.parse().unwrap_or(usize::MAX)),
+        _ => (name, 0),
+    }
 }
 
 fn is_number(text: &str) -> bool {

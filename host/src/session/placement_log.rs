@@ -1,5 +1,7 @@
 //! The lines that TensorFlow logs with `log_device_placement`.
 
+use std::sync::Arc;
+
 use crate::device::DeviceManager;
 use crate::device::DeviceSet;
 use crate::placement::Placement;
@@ -16,9 +18,10 @@ pub(super) fn device_mapping(devices: &DeviceSet) -> String {
 }
 
 /// Returns one line per node, in node order.
-pub(super) fn lines(placement: &Placement) -> impl Iterator<Item = String> + '_ {
-    let graph = placement.graph();
-    graph.nodes().map(move |node| {
+pub(super) fn lines(placement: Arc<Placement>) -> impl Iterator<Item = String> + use<> {
+    let nodes = placement.graph().nodes();
+    nodes.map(move |node| {
+        let graph = placement.graph();
         format!(
             "{}: ({}): {}",
             graph.node_name(node),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Session;
 use super::pins;
+use super::placed::Placed;
 use super::reuse::Before;
 use crate::candidates::PlacementOptions;
 use crate::device::DeviceSet;
@@ -22,6 +23,13 @@ impl Session {
     /// lost device is lost; [`crate::placement::MovedNode::is_stateful`] marks the nodes that it
     /// belonged to. If devices are renumbered, [`Self::trace`] leaves out earlier events.
     ///
+    /// Other threads may run the session meanwhile: runs that began before this returns may still
+    /// use the old devices, and each ends on the devices that it began with. So does every call of
+    /// a [`Callable`](super::Callable) that was made before; if the app's manager has removed a
+    /// device, such a call fails with
+    /// [`ExecuteError::DeviceRemoved`](crate::execute::ExecuteError::DeviceRemoved). Calls of this
+    /// and of [`Self::extend`] wait for each other.
+    ///
     /// Priorities of device types come from the new set ([`DeviceSet::with_type_priorities_of`]).
     ///
     /// # Errors
@@ -30,15 +38,19 @@ impl Session {
     /// device; [`Error::Keep`] if a node can neither stay nor move; the errors of
     /// [`super::SessionBuilder::build`]. The session remains unchanged.
     pub fn replace_devices(
-        &mut self,
+        &self,
         devices: impl Into<Arc<DeviceSet>>,
-    ) -> Result<&Replacement, Error> {
+    ) -> Result<Replacement, Error> {
         let devices = devices.into();
-        if self.is_closed() {
-            return Err(Error::CannotReplace(
-                "it is closed; build another one".into(),
-            ));
-        }
+        let placed = self.change(Error::CannotReplace, |placed| placed.on_devices(devices))?;
+        let replacement = placed.report.replacement.clone();
+        Ok(replacement.expect("a placement was kept"))
+    }
+}
+
+impl Placed {
+    /// Builds the state that has these devices.
+    fn on_devices(self: &Arc<Self>, devices: Arc<DeviceSet>) -> Result<Self, Error> {
         if self.recipe.has_own_candidates() {
             return Err(Error::CannotReplace(
                 "the app has made its candidates; build another session".into(),
@@ -55,29 +67,14 @@ impl Session {
         if let Some(options) = builder.placement_options_mut() {
             self.rename_devices(options, &devices)?;
         }
-        let has_renumbered = self.devices().iter().any(|(id, device)| {
-            let new = devices.get(id);
-            new.is_none_or(|new| new.attributes().name != device.attributes().name)
-        });
-        let started_ns = self.recorder.now_ns();
         let mut replaced = builder
             .with_devices(devices)
-            .keeping(Before::Placement(self.placement.clone()))
-            .build()?;
-        replaced.trace_after_ns = if has_renumbered {
-            Some(started_ns)
-        } else {
-            self.trace_after_ns
-        };
-        // Earlier stages belong to the same session, and so does the GraphDef of its graph.
-        replaced
-            .report
-            .stages
-            .splice(0..0, std::mem::take(&mut self.report.stages));
-        replaced.recipe.take_graph_def(&mut self.recipe);
-        *self = replaced;
-        let replacement = self.report.replacement.as_ref();
-        Ok(replacement.expect("a placement was kept"))
+            .keeping(Before::Placement(Arc::clone(&self.placement)))
+            .following(self)
+            .build_placed()?;
+        // Its graph is the same.
+        replaced.recipe.copy_graph_def(&self.recipe);
+        Ok(replaced)
     }
 
     /// Pins hold devices by their numbers, which may be others now.

@@ -1,5 +1,7 @@
 //! Earlier placements, in a session that is yet to be built.
 
+use std::sync::Arc;
+
 use super::builder::Assignment;
 use super::builder::SessionBuilder;
 use crate::candidates::Candidates;
@@ -14,7 +16,7 @@ use crate::policy::PlacementCache;
 #[derive(Debug, Clone)]
 pub(super) enum Before {
     Saved(SavedPlacement),
-    Placement(Placement),
+    Placement(Arc<Placement>),
 }
 
 /// A saved placement that is used instead of a policy's.

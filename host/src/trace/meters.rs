@@ -27,10 +27,10 @@ pub const BYTES: &str = "placewright_bytes_total";
 /// Seconds of a run with any outcome.
 pub const RUN_SECONDS: &str = "placewright_run_seconds";
 
-/// Runs whose plan was in the plan cache.
+/// Runs and new callables whose plan was in the plan cache. Calls of a callable look for no plan.
 pub const PLAN_CACHE_HITS: &str = "placewright_plan_cache_hits_total";
 
-/// Runs whose graph had to be partitioned and prepared.
+/// Runs and new callables whose graph had to be partitioned and prepared.
 pub const PLAN_CACHE_MISSES: &str = "placewright_plan_cache_misses_total";
 
 /// Plans compiled for the shapes of their feeds. A plan whose first runs are measured is compiled
@@ -62,12 +62,12 @@ pub fn describe_metrics() {
     describe_counter!(
         PLAN_CACHE_HITS,
         Unit::Count,
-        "Runs whose plan was in the plan cache"
+        "Runs and new callables whose plan was in the plan cache"
     );
     describe_counter!(
         PLAN_CACHE_MISSES,
         Unit::Count,
-        "Runs whose graph had to be partitioned and prepared"
+        "Runs and new callables whose graph had to be partitioned and prepared"
     );
     describe_counter!(
         VARIANTS_COMPILED,

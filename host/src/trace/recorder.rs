@@ -1,5 +1,6 @@
 //! Records events.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,11 @@ use crate::names::DeviceId;
 /// Collects events from any thread. Clones share the events. Off by default: every call is then one
 /// branch.
 #[derive(Debug, Clone, Default)]
-pub struct Recorder(Option<Arc<Inner>>);
+pub struct Recorder {
+    inner: Option<Arc<Inner>>,
+    /// Whether this recorder and its clones have stopped; `None` if they never stop.
+    has_stopped: Option<Arc<AtomicBool>>,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -23,20 +28,40 @@ struct Inner {
 impl Recorder {
     /// A recorder that records nothing.
     pub fn off() -> Self {
-        Self(None)
+        Self::default()
     }
 
     /// A recorder whose clock starts now.
     pub fn on() -> Self {
-        Self(Some(Arc::new(Inner {
-            origin: Instant::now(),
-            events: Mutex::default(),
-        })))
+        Self {
+            inner: Some(Arc::new(Inner {
+                origin: Instant::now(),
+                events: Mutex::default(),
+            })),
+            has_stopped: None,
+        }
+    }
+
+    /// Returns a recorder of the same events that can be stopped apart from this one.
+    pub(crate) fn stoppable(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            has_stopped: self.is_on().then(Arc::default),
+        }
+    }
+
+    /// Stops a [`Self::stoppable`] recorder and its clones. Returns the time: all events that they
+    /// have recorded start before it.
+    pub(crate) fn stop(&self) -> u64 {
+        if let Some(has_stopped) = &self.has_stopped {
+            has_stopped.store(true, Ordering::SeqCst);
+        }
+        self.now_ns()
     }
 
     /// Whether it records.
     pub fn is_on(&self) -> bool {
-        self.0.is_some()
+        self.inner.is_some()
     }
 
     /// The current time, in ns since the recorder was made; 0 if it is off.
@@ -46,7 +71,7 @@ impl Recorder {
 
     /// `instant`, in ns since the recorder was made; 0 if it is off, and for earlier instants.
     pub fn at_ns(&self, instant: Instant) -> u64 {
-        self.0.as_ref().map_or(0, |inner| {
+        self.inner.as_ref().map_or(0, |inner| {
             nanoseconds(instant.saturating_duration_since(inner.origin))
         })
     }
@@ -76,8 +101,10 @@ impl Recorder {
 
     /// Records events that are in a vector already.
     pub(crate) fn append(&self, events: Vec<Event>) {
-        if let Some(inner) = &self.0
+        let has_stopped = |flag: &Arc<AtomicBool>| flag.load(Ordering::SeqCst);
+        if let Some(inner) = &self.inner
             && !events.is_empty()
+            && !self.has_stopped.as_ref().is_some_and(has_stopped)
         {
             inner.lock().push(events);
         }
@@ -86,7 +113,7 @@ impl Recorder {
     /// The events so far, ordered by start; of two that start together, the longer first.
     pub fn events(&self) -> Vec<Event> {
         let mut events = self
-            .0
+            .inner
             .as_ref()
             .map_or_else(Vec::new, |inner| inner.lock().concat());
         events.sort_by_key(|event| (event.start_ns, std::cmp::Reverse(event.duration_ns)));
@@ -179,5 +206,20 @@ mod tests {
         assert_eq!(events[1].kind, stage("second"));
         assert_eq!(events[1].start_ns - events[0].start_ns, 10);
         assert_eq!(events[1].end_ns() - events[1].start_ns, 3);
+    }
+
+    #[test]
+    fn a_stopped_recorder_leaves_the_others_on() {
+        let all = Recorder::on();
+        let (first, second) = (all.stoppable(), all.stoppable());
+        let record = |recorder: &Recorder| recorder.record_since(Instant::now(), stage("run"));
+        record(&first);
+        let stopped_ns = first.clone().stop();
+        record(&first);
+        record(&first.clone());
+        assert!(matches!(&all.events()[..], [event] if event.start_ns <= stopped_ns));
+        record(&second);
+        record(&all);
+        assert_eq!(all.events().len(), 3);
     }
 }

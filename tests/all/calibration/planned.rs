@@ -39,7 +39,7 @@ fn slow(flops_per_s: f64) -> Calibration {
 /// Stores rates of the two devices, like `devices --calibrate`, and returns each node's device in a
 /// session that finds them.
 fn placed(folder: &Path, flops_per_s: [f64; 2]) -> BTreeMap<String, u32> {
-    let devices = wide_branch().build().unwrap().devices().clone();
+    let devices = wide_branch().build().unwrap().devices();
     let kept = in_folder(folder);
     for ((_, device), flops_per_s) in devices.iter().zip(flops_per_s) {
         kept.keep(&**device, slow(flops_per_s)).unwrap();
@@ -48,14 +48,14 @@ fn placed(folder: &Path, flops_per_s: [f64; 2]) -> BTreeMap<String, u32> {
         .with_calibrations(in_folder(folder))
         .build()
         .unwrap();
-    let columns = session.placement().candidates().devices();
+    let placement = session.placement();
+    let columns = placement.candidates().devices();
     assert_eq!(columns.is_calibrated, [true, true]);
     for (id, flops_per_s) in [DeviceId(0), DeviceId(1)].into_iter().zip(flops_per_s) {
         // Both share the threads, but each was measured alone.
         let profile = session.devices().profile(id);
         assert_eq!(profile.flops_per_s * 2.0, flops_per_s);
     }
-    let placement = session.placement();
     let graph = placement.graph();
     graph
         .nodes()
@@ -87,7 +87,8 @@ fn a_session_plans_with_measured_rates_only_on_request() {
         kept.keep(&**device, slow(1e9)).unwrap();
     }
     let expected_ns = |session: &Session| {
-        let candidates = session.placement().candidates();
+        let placement = session.placement();
+        let candidates = placement.candidates();
         let nodes = candidates.graph().nodes();
         nodes
             .map(|node| candidates.work_ns(node, DeviceId(0)))
@@ -99,7 +100,7 @@ fn a_session_plans_with_measured_rates_only_on_request() {
         again.placement().candidates().devices().is_calibrated,
         [false; 2]
     );
-    let mut measured = wide_branch().with_calibrations(kept).build().unwrap();
+    let measured = wide_branch().with_calibrations(kept).build().unwrap();
     assert!(expected_ns(&measured) > expected_ns(&stated));
     assert!(measured.report().calibration_problems.is_empty());
     // A plan saved for other rates is rejected.
@@ -107,7 +108,7 @@ fn a_session_plans_with_measured_rates_only_on_request() {
     let difference = identity(&measured).difference(&identity(&stated)).unwrap();
     assert!(difference.devices && !difference.graph && !difference.options);
     // Rates of devices that are added later are found as well.
-    let devices = again.devices().clone();
+    let devices = again.devices();
     measured.replace_devices(devices).unwrap();
     let profile = measured.devices().profile(DeviceId(1));
     assert!(
@@ -131,7 +132,8 @@ fn other_threads_or_numbers_of_devices_have_other_rates() {
         kept.keep(&**device, figures()).unwrap();
     }
     let is_known = |session: &Session| {
-        let first: &dyn Device = &**session.devices().get(DeviceId(0)).unwrap();
+        let devices = session.devices();
+        let first: &dyn Device = &**devices.get(DeviceId(0)).unwrap();
         kept.find(first).unwrap().is_some()
     };
     assert!(is_known(&of(2, 3)));

@@ -12,10 +12,10 @@ use super::counter_on;
 use super::devices;
 use super::graph;
 
-const TINY_ADD: &[u8] = include_bytes!("../../models/tiny_add.pb");
+pub(super) const TINY_ADD: &[u8] = include_bytes!("../../models/tiny_add.pb");
 
 /// `NodeDef { name, op, input, attr { T: float } }` as field 1 of a GraphDef.
-fn node(name: &str, op: &str, input: &str) -> Vec<u8> {
+pub(super) fn node(name: &str, op: &str, input: &str) -> Vec<u8> {
     let mut attr = vec![0x0a, 1, b'T', 0x12, 2, 0x30, 1];
     let mut body = Vec::new();
     for (tag, text) in [(0x0a, name), (0x12, op), (0x1a, input)] {
@@ -32,7 +32,7 @@ fn node(name: &str, op: &str, input: &str) -> Vec<u8> {
 #[test]
 fn a_graph_def_is_extended_by_another_one() {
     // y = a + b, and then z = -y: two concatenated messages.
-    let mut session = Session::builder().with_graph_def(TINY_ADD).build().unwrap();
+    let session = Session::builder().with_graph_def(TINY_ADD).build().unwrap();
     session.extend_graph_def(&node("z", "Neg", "y")).unwrap();
     let a = Tensor::from_values([3], &[1f32, 2.0, 3.0]).unwrap();
     let b = Tensor::from_values([3], &[10f32, 20.0, 30.0]).unwrap();
@@ -45,14 +45,14 @@ fn a_graph_def_is_extended_by_another_one() {
         .unwrap_err();
     assert!(error.to_string().contains("`z`"), "{error}");
     assert!(session.graph().find_node("w").is_some());
-    let mut built = counter_on(&devices(1)).build().unwrap();
+    let built = counter_on(&devices(1)).build().unwrap();
     let error = built.extend_graph_def(&node("z", "Neg", "x")).unwrap_err();
     assert_eq!(error.code(), StatusCode::FailedPrecondition);
 }
 
 #[test]
 fn a_graph_def_cannot_be_extended_once_a_graph_has_replaced_it() {
-    let mut session = Session::builder().with_graph_def(TINY_ADD).build().unwrap();
+    let session = Session::builder().with_graph_def(TINY_ADD).build().unwrap();
     let larger = import_graph(
         [TINY_ADD, &node("z", "Neg", "y")].concat(),
         &OpRegistry::default(),
@@ -67,7 +67,7 @@ fn a_graph_def_cannot_be_extended_once_a_graph_has_replaced_it() {
     assert!(session.graph().find_node("z").is_some());
     // The same for a session that never had one.
     let builder = Session::builder().with_graph(graph(&COUNTER));
-    let mut session = builder.build().unwrap();
+    let session = builder.build().unwrap();
     assert!(session.extend_graph_def(&node("w", "Neg", "x")).is_err());
 }
 
@@ -77,7 +77,7 @@ fn a_graph_def_of_another_version_is_rejected_as_an_extension() {
     let versions = |producer: u8| [0x22, 2, 0x08, producer];
     let of = |producer| [TINY_ADD, &versions(producer)].concat();
     let refused = |old, added| {
-        let mut session = Session::builder().with_graph_def(of(old)).build().unwrap();
+        let session = Session::builder().with_graph_def(of(old)).build().unwrap();
         let bytes = [&node("z", "Neg", "y")[..], &versions(added)].concat();
         let error = session.extend_graph_def(&bytes).unwrap_err();
         assert!(session.graph().find_node("z").is_none());
@@ -94,7 +94,7 @@ fn a_graph_def_of_another_version_is_rejected_as_an_extension() {
         error.contains("version 23") && error.contains("of 24"),
         "{error}"
     );
-    let mut session = Session::builder().with_graph_def(of(30)).build().unwrap();
+    let session = Session::builder().with_graph_def(of(30)).build().unwrap();
     for (name, versions) in [("z", &versions(24)[..]), ("w", &[0x22, 0]), ("u", &[])] {
         let bytes = [&node(name, "Neg", "y"), versions].concat();
         session.extend_graph_def(&bytes).unwrap();

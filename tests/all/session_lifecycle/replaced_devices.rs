@@ -40,7 +40,8 @@ fn only(devices: &DeviceSet, indices: &[u32]) -> Arc<DeviceSet> {
 fn name_of(session: &Session, node: &str) -> String {
     let node = session.graph().find_node(node).expect("a node");
     let device = session.placement().device(node);
-    let device = session.devices().get(device).expect("a device");
+    let devices = session.devices();
+    let device = devices.get(device).expect("a device");
     device.attributes().name.clone()
 }
 
@@ -65,16 +66,13 @@ fn variables_keep_values_and_devices_when_another_device_is_lost_or_added() {
     for policy in ShippedPolicy::all() {
         let all = devices(3);
         let lines = lines("/device:CPU:1");
-        let mut session = under(policy, &lines, &all).build().unwrap();
+        let session = under(policy, &lines, &all).build().unwrap();
         run(&session, "init", 1.0);
         run(&session, "add", 2.0);
         let v = format!("{PREFIX}/device:CPU:1");
         assert_eq!(name_of(&session, "v"), v);
         // CPU:0 is lost, and CPU:1 has another number.
-        let replacement = session
-            .replace_devices(only(&all, &[2, 1]))
-            .unwrap()
-            .clone();
+        let replacement = session.replace_devices(only(&all, &[2, 1])).unwrap();
         assert!(
             replacement
                 .moved
@@ -112,7 +110,7 @@ fn variables_keep_values_and_devices_when_another_device_is_lost_or_added() {
 #[test]
 fn state_of_a_lost_device_is_lost_and_reported() {
     let all = devices(2);
-    let mut session = counter_on(&all).build().unwrap();
+    let session = counter_on(&all).build().unwrap();
     run(&session, "init", 1.0);
     let replacement = session.replace_devices(only(&all, &[1])).unwrap();
     let stateful = replacement.moved.iter().filter(|moved| moved.is_stateful);
@@ -127,7 +125,7 @@ fn state_of_a_lost_device_is_lost_and_reported() {
 fn a_request_for_the_lost_device_is_an_error_and_the_session_stays() {
     let all = devices(2);
     let policy = ShippedPolicy::find("priority").unwrap();
-    let mut session = under(policy, &lines("/device:CPU:1"), &all)
+    let session = under(policy, &lines("/device:CPU:1"), &all)
         .build()
         .unwrap();
     run(&session, "init", 4.0);
@@ -153,7 +151,7 @@ fn pins_follow_their_devices_and_a_pin_to_a_lost_one_is_an_error() {
         let builder = under(policy, &lines(""), &all).with_placement_options(options);
         builder.build().unwrap()
     };
-    let mut session = pinned(2);
+    let session = pinned(2);
     session.replace_devices(only(&all, &[2, 0])).unwrap();
     assert_eq!(name_of(&session, "n"), format!("{PREFIX}/device:CPU:2"));
     // The pin also applies later.
@@ -182,7 +180,7 @@ fn a_placed_graph_continues_whatever_placed_it_and_can_be_extended() {
         devices: vec![1; COUNTER.len()],
         ..Proposal::default()
     };
-    let mut session = counter_on(&all).with_proposal(proposal).build().unwrap();
+    let session = counter_on(&all).with_proposal(proposal).build().unwrap();
     run(&session, "init", 2.0);
     session.replace_devices(only(&all, &[1])).unwrap();
     assert!(matches!(session.report().placed_by, PlacedBy::Policy(_)));
@@ -198,7 +196,7 @@ fn a_placed_graph_continues_whatever_placed_it_and_can_be_extended() {
 #[test]
 fn closed_sessions_and_those_with_stated_candidates_are_rejected() {
     let all = devices(2);
-    let mut session = counter_on(&all).build().unwrap();
+    let session = counter_on(&all).build().unwrap();
     session.close();
     let error = session.replace_devices(Arc::clone(&all)).unwrap_err();
     assert!(matches!(error, Error::CannotReplace(_)), "{error}");
@@ -212,7 +210,7 @@ fn closed_sessions_and_those_with_stated_candidates_are_rejected() {
 #[test]
 fn events_of_renumbered_devices_are_dropped_from_the_trace() {
     let all = devices(2);
-    let mut session = counter_on(&all)
+    let session = counter_on(&all)
         .with_recorder(Recorder::on())
         .build()
         .unwrap();

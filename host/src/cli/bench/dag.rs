@@ -1,6 +1,7 @@
 //! Graphs of scalar additions, which cost nothing but their dispatch, for `bench dispatch` and
 //! `bench worker`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -99,7 +100,7 @@ impl Additions {
         })
     }
 
-    pub(super) fn graph(&self) -> &Graph {
+    pub(super) fn graph(&self) -> Arc<Graph> {
         self.session.graph()
     }
 

@@ -130,8 +130,8 @@ impl Model {
         let session = session.with_context(|| graph.display().to_string())?;
         let mut reader = NpzReader::open(archive)?;
         let context = || archive.display().to_string();
-        let feeds = read_feeds(&mut reader, session.graph()).with_context(context)?;
-        let expected = read_expected(&mut reader, session.graph()).with_context(context)?;
+        let feeds = read_feeds(&mut reader, &session.graph()).with_context(context)?;
+        let expected = read_expected(&mut reader, &session.graph()).with_context(context)?;
         Ok(Self {
             name: model_name(graph),
             load,

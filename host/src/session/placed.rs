@@ -1,0 +1,216 @@
+//! The state of a session: a placed graph, and everything that its runs share.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::OnceLock;
+use std::sync::PoisonError;
+use std::time::Instant;
+
+use tracing::debug_span;
+
+use super::builder::SessionBuilder;
+use super::group::Member;
+use super::names;
+use super::recent::Recent;
+use super::report::SessionReport;
+use crate::device::DeviceManager;
+use crate::device::DeviceSet;
+use crate::error::Error;
+use crate::execute::Executor;
+use crate::execute::PreparedPlan;
+use crate::execute::RunOptions;
+use crate::graph::Graph;
+use crate::partition::RunRequest;
+use crate::placement::Placement;
+use crate::tensor::Tensor;
+use crate::trace::Event;
+use crate::trace::EventKind;
+use crate::trace::Recorder;
+use crate::trace::Trace;
+use crate::trace::TraceNames;
+use crate::trace::meters;
+use crate::trace::targets;
+
+/// Plans that a state keeps, with their kernels and constants. A service with more combinations of
+/// feeds and fetches prepares some of them again, unless it keeps their callables.
+const N_PLANS_MAX: usize = 64;
+
+/// A graph on its devices, with its executor and its recent plans. It is complete when it is made:
+/// a larger graph or other devices are another value. It lives until the session has another one
+/// and all runs and callables of this one are gone.
+#[derive(Debug)]
+pub(super) struct Placed {
+    pub(super) placement: Arc<Placement>,
+    pub(super) executor: Executor,
+    pub(super) report: Arc<SessionReport>,
+    /// Stopped when nodes or devices are renumbered, since the ids in later events would be wrong.
+    pub(super) recorder: Recorder,
+    /// Whether nodes or devices had other numbers in the state before this one.
+    pub(super) is_renumbered: bool,
+    /// The first event whose ids are right; `None` if nothing was ever renumbered.
+    pub(super) trace_start: Option<TraceStart>,
+    /// The builder of the same session with a larger graph or other devices.
+    pub(super) recipe: SessionBuilder,
+    /// All states of a session share one.
+    pub(super) member: Arc<Member>,
+    plans: Mutex<Recent<RunRequest, Arc<PreparedPlan>>>,
+    device_manager: OnceLock<Arc<DeviceManager>>,
+}
+
+/// The times at which nodes or devices were last renumbered, by the recorder's clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TraceStart {
+    /// When the new state began to be built.
+    pub(super) built_ns: u64,
+    /// When runs of the old state were no longer recorded.
+    pub(super) stopped_ns: u64,
+}
+
+/// The parts of a state that the builder makes.
+pub(super) struct Parts {
+    pub(super) placement: Arc<Placement>,
+    pub(super) executor: Executor,
+    pub(super) report: SessionReport,
+    pub(super) recorder: Recorder,
+    pub(super) is_renumbered: bool,
+    pub(super) recipe: SessionBuilder,
+    pub(super) member: Arc<Member>,
+}
+
+impl Placed {
+    pub(super) fn new(parts: Parts) -> Self {
+        Self {
+            placement: parts.placement,
+            executor: parts.executor,
+            report: Arc::new(parts.report),
+            recorder: parts.recorder,
+            is_renumbered: parts.is_renumbered,
+            trace_start: None,
+            recipe: parts.recipe,
+            member: parts.member,
+            plans: Mutex::new(Recent::new(N_PLANS_MAX)),
+            device_manager: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn graph(&self) -> &Arc<Graph> {
+        self.placement.graph()
+    }
+
+    pub(super) fn devices(&self) -> &Arc<DeviceSet> {
+        self.placement.device_set()
+    }
+
+    pub(super) fn device_manager(&self) -> &Arc<DeviceManager> {
+        self.device_manager.get_or_init(|| {
+            let given = self.recipe.device_manager();
+            given.unwrap_or_else(|| Arc::new(DeviceManager::of_set(self.devices())))
+        })
+    }
+
+    /// Whether a node or device of this state has another number in this graph and set.
+    pub(super) fn is_renumbered(&self, graph: &Arc<Graph>, devices: &DeviceSet) -> bool {
+        let old = self.graph();
+        let has_moved = |node| graph.find_node(old.node_name(node)) != Some(node);
+        let mut of_old = self.devices().iter();
+        (!Arc::ptr_eq(old, graph) && old.nodes().any(has_moved))
+            || of_old.any(|(id, device)| {
+                let new = devices.get(id);
+                new.is_none_or(|new| new.attributes().name != device.attributes().name)
+            })
+    }
+
+    pub(super) fn trace(&self) -> Trace {
+        let mut events = self.recorder.events();
+        if let Some(start) = &self.trace_start {
+            events.retain(|event| start.includes(event));
+        }
+        Trace {
+            events,
+            names: TraceNames {
+                graph: Arc::clone(self.graph()),
+                devices: self
+                    .devices()
+                    .iter()
+                    .map(|(_, device)| device.attributes().name.clone())
+                    .collect(),
+            },
+        }
+    }
+
+    pub(super) fn request<'a>(
+        &self,
+        feeds: impl Iterator<Item = &'a str>,
+        fetches: &[&str],
+        targets: &[&str],
+    ) -> Result<RunRequest, Error> {
+        let graph = self.graph();
+        Ok(RunRequest {
+            feeds: feeds
+                .map(|name| names::find_tensor(graph, "feed", name))
+                .collect::<Result<_, _>>()?,
+            fetches: fetches
+                .iter()
+                .map(|name| names::find_tensor(graph, "fetch", name))
+                .collect::<Result<_, _>>()?,
+            targets: targets
+                .iter()
+                .map(|name| names::find_target(graph, name))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Returns the plan of a request, which is prepared if it is not among the recent ones.
+    pub(super) fn prepare(&self, request: RunRequest) -> Result<Arc<PreparedPlan>, Error> {
+        let plans = || self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = plans().get(&request).map(Arc::clone);
+        meters::add_plan_lookup(found.is_some());
+        if let Some(prepared) = found {
+            return Ok(prepared);
+        }
+        // Not under the lock, so that other runs can continue. Two threads may prepare the same
+        // plan, which is harmless.
+        let started = Instant::now();
+        let plan = debug_span!(target: targets::SESSION, "partition")
+            .in_scope(|| self.placement.partition(&request))?;
+        let plan = Arc::new(plan);
+        self.stage(started, "partition");
+        let started = Instant::now();
+        let prepared = debug_span!(target: targets::SESSION, "prepare")
+            .in_scope(|| self.executor.prepare(&plan))?;
+        self.stage(started, "prepare");
+        plans().insert(request, Arc::clone(&prepared));
+        Ok(prepared)
+    }
+
+    /// Runs a plan of this state.
+    pub(super) fn run(
+        &self,
+        prepared: &Arc<PreparedPlan>,
+        feeds: Vec<Tensor>,
+        options: &RunOptions,
+    ) -> Result<Vec<Tensor>, Error> {
+        Ok(self.executor.run_owned(prepared, feeds, options)?)
+    }
+
+    fn stage(&self, started: Instant, name: &'static str) {
+        let kind = EventKind::Stage { name: name.into() };
+        self.recorder.record_since(started, kind);
+    }
+}
+
+impl TraceStart {
+    /// Whether an event has no ids of the old state.
+    fn includes(&self, event: &Event) -> bool {
+        let has_ids = !matches!(
+            event.kind,
+            EventKind::Stage { .. } | EventKind::PolicyCall { .. }
+        );
+        let start_ns = if has_ids {
+            self.stopped_ns
+        } else {
+            self.built_ns
+        };
+        event.start_ns > start_ns
+    }
+}
