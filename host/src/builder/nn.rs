@@ -8,7 +8,7 @@ use crate::builder::value::Operand;
 use crate::builder::value::Value;
 
 /// Padding at the edge of an image: the kinds that every op with windows has. Explicit sizes differ
-/// by axis, and `AvgPool` does not allow them; [`Scope::node`] builds nodes that have them
+/// by axis, and `AvgPool` does not allow them; [`Scope::op`] builds nodes that have them
 /// (attribute `explicit_paddings`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Padding {

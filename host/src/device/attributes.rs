@@ -174,6 +174,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn one_memory_follows_from_the_type_whatever_the_name_says() {
+        let name = DeviceName::full("a", 0, 1, "CPU", 2);
+        for (device_type, has_one_memory) in [("CPU", true), ("GPU", false), ("XLA_CPU", false)] {
+            let attributes = DeviceAttributes::new(&name, device_type, 1024);
+            assert_eq!(attributes.has_one_memory(), has_one_memory, "{device_type}");
+        }
+    }
+
+    #[test]
     fn attributes_are_one_line_whatever_the_description() {
         let name = DeviceName::full("a", 0, 1, "GPU", 2);
         let mut attributes = DeviceAttributes::new(&name, "GPU", 1024);

@@ -12,7 +12,7 @@ use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
 /// The values to concatenate.
-pub(in crate::backend) struct Joined<'a> {
+pub(in crate::backend) struct ConcatPlan<'a> {
     pub(in crate::backend) values: SmallVec<[&'a Tensor; 8]>,
     pub(in crate::backend) shape: Shape,
     pub(in crate::backend) axis: usize,
@@ -22,10 +22,10 @@ pub(in crate::backend) struct Joined<'a> {
 
 /// Returns the inputs to concatenate. TensorFlow `Concat` takes the axis as the first input,
 /// `ConcatV2` as the last one.
-pub(in crate::backend) fn to_join<'a>(
+pub(in crate::backend) fn concat_plan<'a>(
     context: &'a KernelContext<'_>,
     axis_is_first: bool,
-) -> Result<Joined<'a>, KernelError> {
+) -> Result<ConcatPlan<'a>, KernelError> {
     let n_values = context.n_inputs().saturating_sub(1);
     let axis = context.input(if axis_is_first { 0 } else { n_values })?;
     let values = context
@@ -36,9 +36,9 @@ pub(in crate::backend) fn to_join<'a>(
     let Some(first) = values.first() else {
         return Err(KernelError::invalid("nothing to concatenate"));
     };
-    let (axis, shape) = joined(&values, scalar(axis, "concat dim tensor")?)?;
+    let (axis, shape) = concat_shape(&values, scalar(axis, "concat dim tensor")?)?;
     let inner = product(&first.shape().dims()[axis + 1..]);
-    Ok(Joined {
+    Ok(ConcatPlan {
         values,
         shape,
         axis,
@@ -47,7 +47,7 @@ pub(in crate::backend) fn to_join<'a>(
 }
 
 /// Returns the axis and the shape of the concatenated values.
-fn joined(values: &[&Tensor], axis: i64) -> Result<(usize, Shape), KernelError> {
+fn concat_shape(values: &[&Tensor], axis: i64) -> Result<(usize, Shape), KernelError> {
     let first = values[0].shape();
     let rank = first.rank();
     let at = axis_index(axis, rank).ok_or_else(|| {
@@ -77,10 +77,12 @@ fn joined(values: &[&Tensor], axis: i64) -> Result<(usize, Shape), KernelError> 
 }
 
 /// The axis along which a value is split, and the sizes of its parts.
-pub(in crate::backend) type Cut = (usize, SmallVec<[usize; 8]>);
+pub(in crate::backend) type SplitPlan = (usize, SmallVec<[usize; 8]>);
 
 /// TensorFlow `Split`: splits input 1 into equal parts.
-pub(in crate::backend) fn split_cut(context: &KernelContext<'_>) -> Result<Cut, KernelError> {
+pub(in crate::backend) fn split_plan(
+    context: &KernelContext<'_>,
+) -> Result<SplitPlan, KernelError> {
     let value = context.input(1)?;
     let axis = split_axis(scalar(context.input(0)?, "split_dim")?, value.shape())?;
     let (whole, n) = (value.shape().dims()[axis], context.n_outputs());
@@ -93,7 +95,9 @@ pub(in crate::backend) fn split_cut(context: &KernelContext<'_>) -> Result<Cut, 
 }
 
 /// TensorFlow `SplitV`: splits input 0 into parts of given sizes, one of which may be -1.
-pub(in crate::backend) fn split_v_cut(context: &KernelContext<'_>) -> Result<Cut, KernelError> {
+pub(in crate::backend) fn split_v_plan(
+    context: &KernelContext<'_>,
+) -> Result<SplitPlan, KernelError> {
     let (value, lengths) = (context.input(0)?, context.input(1)?);
     let axis = match integers(context.input(2)?)?[..] {
         [axis] => split_axis(axis, value.shape())?,

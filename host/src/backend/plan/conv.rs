@@ -24,6 +24,7 @@ pub(in crate::backend) struct ConvolutionWindows {
 }
 
 impl ConvolutionWindows {
+    /// Reads the attributes.
     pub(in crate::backend) fn new(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
         channels_last(node)?;
         Ok(Self {
@@ -105,6 +106,7 @@ pub(in crate::backend) struct UndilatedWindows {
 }
 
 impl UndilatedWindows {
+    /// Reads the attributes.
     pub(in crate::backend) fn new(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
         channels_last(node)?;
         let dilations = spatial(node, "dilations", Some(&[1, 1, 1, 1]))?;
@@ -120,6 +122,7 @@ impl UndilatedWindows {
         })
     }
 
+    /// Reads the attributes of `DepthwiseConv2dNative`, whose strides are equal in both dimensions.
     pub(in crate::backend) fn of_depthwise(
         node: &KernelConstruction<'_>,
     ) -> Result<Self, KernelError> {

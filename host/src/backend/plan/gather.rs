@@ -24,15 +24,15 @@ pub(in crate::backend) const GATHERED_BY: [DType; 3] = [DType::I16, DType::I32, 
 pub(in crate::backend) const HOT: [DType; 4] = [DType::U8, DType::I8, DType::I32, DType::I64];
 
 /// A gather, its positions, and the shape of its result.
-pub(in crate::backend) type Gathered = (Gather, Scratch<usize>, Shape);
+pub(in crate::backend) type GatherPlan = (Gather, Scratch<usize>, Shape);
 
 /// TensorFlow `Gather` (along the first axis) and `GatherV2` (along the axis in its third input).
 /// The returned positions are in range.
-pub(in crate::backend) fn gathered(
+pub(in crate::backend) fn gather_plan(
     context: &KernelContext<'_>,
     has_axis: bool,
     batch_dims: i64,
-) -> Result<Gathered, KernelError> {
+) -> Result<GatherPlan, KernelError> {
     let axis = if has_axis {
         scalar(context.input(2)?, "axis")?
     } else {
@@ -145,7 +145,7 @@ fn place(dims: &[usize], mut flat: usize) -> String {
 }
 
 /// Returns whether TensorFlow `GatherNd` writes 0 for indices that are out of range.
-pub(in crate::backend) fn ignores_bad_attr(
+pub(in crate::backend) fn ignores_bad_indices_attr(
     node: &KernelConstruction<'_>,
 ) -> Result<bool, KernelError> {
     match string_attr(node, "bad_indices_policy", "")? {
@@ -158,7 +158,7 @@ pub(in crate::backend) fn ignores_bad_attr(
 }
 
 /// The slices of input 0 that TensorFlow `GatherNd` copies.
-pub(in crate::backend) struct Slices {
+pub(in crate::backend) struct GatherNdPlan {
     pub(in crate::backend) shape: Shape,
     /// Start of each slice; [`gather::NOWHERE`] for an ignored bad index.
     pub(in crate::backend) starts: Scratch<usize>,
@@ -167,10 +167,10 @@ pub(in crate::backend) struct Slices {
 }
 
 /// TensorFlow `GatherNd`.
-pub(in crate::backend) fn slices(
+pub(in crate::backend) fn gather_nd_plan(
     context: &KernelContext<'_>,
     ignores_bad: bool,
-) -> Result<Slices, KernelError> {
+) -> Result<GatherNdPlan, KernelError> {
     let (params, indices) = (context.input(0)?, context.input(1)?);
     let dims = params.shape().dims();
     if dims.is_empty() {
@@ -207,7 +207,7 @@ pub(in crate::backend) fn slices(
         ))
     })?;
     let size = Shape::new(rest).n_elements();
-    Ok(Slices {
+    Ok(GatherNdPlan {
         shape,
         starts,
         size,
@@ -241,7 +241,7 @@ fn starts_of<I: Copy + Into<i64> + std::fmt::Debug>(
 }
 
 /// The plan of a TensorFlow `OneHot`.
-pub(in crate::backend) struct HotPlan {
+pub(in crate::backend) struct OneHotPlan {
     pub(in crate::backend) shape: Shape,
     pub(in crate::backend) depth: usize,
     /// Number of elements after the new axis.
@@ -249,10 +249,10 @@ pub(in crate::backend) struct HotPlan {
 }
 
 /// TensorFlow `OneHot` along an axis; -1 is the last one.
-pub(in crate::backend) fn hot_plan(
+pub(in crate::backend) fn one_hot_plan(
     context: &KernelContext<'_>,
     axis: i64,
-) -> Result<HotPlan, KernelError> {
+) -> Result<OneHotPlan, KernelError> {
     let dims = context.input(0)?.shape().dims();
     let at = match axis {
         -1 => dims.len(),
@@ -285,7 +285,7 @@ pub(in crate::backend) fn hot_plan(
         .chain(after)
         .copied()
         .collect();
-    Ok(HotPlan {
+    Ok(OneHotPlan {
         shape,
         depth,
         suffix: product(after),

@@ -12,39 +12,42 @@ use crate::device::KernelError;
 use crate::kernels::image::Resize;
 use crate::tensor::Shape;
 
-/// How pixel positions of input and output correspond.
+/// The attributes of `ResizeBilinear` and `ResizeNearestNeighbor`: how pixel positions of input and
+/// output correspond.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::backend) struct Placing {
+pub(in crate::backend) struct ResizeAttrs {
     align_corners: bool,
     half_pixel_centers: bool,
 }
 
 /// A resize with checked inputs.
-pub(in crate::backend) struct Resized {
+pub(in crate::backend) struct ResizePlan {
     pub(in crate::backend) shape: Shape,
     pub(in crate::backend) rows: Resize,
     pub(in crate::backend) columns: Resize,
     pub(in crate::backend) channels: usize,
 }
 
-impl Placing {
+impl ResizeAttrs {
+    /// Reads the attributes.
     pub(in crate::backend) fn new(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
-        let placing = Self {
+        let attrs = Self {
             align_corners: bool_attr(node, "align_corners", false)?,
             half_pixel_centers: bool_attr(node, "half_pixel_centers", false)?,
         };
-        if placing.align_corners && placing.half_pixel_centers {
+        if attrs.align_corners && attrs.half_pixel_centers {
             return Err(KernelError::invalid(
                 "if half_pixel_centers is True, align_corners must be False",
             ));
         }
-        Ok(placing)
+        Ok(attrs)
     }
 
+    /// Plans the resize of input 0 to the size in input 1.
     pub(in crate::backend) fn plan(
         self,
         context: &KernelContext<'_>,
-    ) -> Result<Resized, KernelError> {
+    ) -> Result<ResizePlan, KernelError> {
         let (images, size) = (context.input(0)?.shape(), context.input(1)?);
         let &[batch, rows, columns, channels] = images.dims() else {
             return Err(KernelError::invalid(format!(
@@ -83,7 +86,7 @@ impl Placing {
             half_pixel_centers: self.half_pixel_centers,
         };
         let (new_rows, new_columns) = (positive(new_rows)?, positive(new_columns)?);
-        Ok(Resized {
+        Ok(ResizePlan {
             shape: [batch, new_rows, new_columns, channels].into(),
             rows: axis(rows, new_rows),
             columns: axis(columns, new_columns),
@@ -92,7 +95,10 @@ impl Placing {
     }
 }
 
-pub(in crate::backend) fn block_size(node: &KernelConstruction<'_>) -> Result<usize, KernelError> {
+/// Returns the block size of `SpaceToDepth` or `DepthToSpace`, channels last.
+pub(in crate::backend) fn block_size_attr(
+    node: &KernelConstruction<'_>,
+) -> Result<usize, KernelError> {
     channels_last(node)?;
     let size = node
         .attrs
@@ -104,6 +110,7 @@ pub(in crate::backend) fn block_size(node: &KernelConstruction<'_>) -> Result<us
         .ok_or_else(|| KernelError::invalid(format!("block size should be > 1, but was: {size}")))
 }
 
+/// Returns the dimensions of images: batch, rows, columns, channels.
 pub(in crate::backend) fn image_dims(shape: &Shape) -> Result<[usize; 4], KernelError> {
     <[usize; 4]>::try_from(shape.dims())
         .map_err(|_| KernelError::invalid(format!("input rank should be 4: {shape}")))
@@ -117,6 +124,7 @@ pub(in crate::backend) struct Blocks {
 }
 
 impl Blocks {
+    /// Reads inputs 1 and 2; `what` names input 2 in errors.
     pub(in crate::backend) fn new(
         context: &KernelContext<'_>,
         what: &str,

@@ -13,7 +13,7 @@ use crate::kernels::norm::LocalResponse;
 use crate::tensor::Shape;
 
 /// Returns the attributes of `LRN`.
-pub(in crate::backend) fn response(
+pub(in crate::backend) fn lrn_attrs(
     node: &KernelConstruction<'_>,
 ) -> Result<LocalResponse, KernelError> {
     let radius = match node.attrs.get("depth_radius") {
@@ -37,7 +37,7 @@ pub(in crate::backend) fn response(
 }
 
 /// Returns the number of channels of an input of `LRN`.
-pub(in crate::backend) fn response_channels(input: &Shape) -> Result<usize, KernelError> {
+pub(in crate::backend) fn lrn_channels(input: &Shape) -> Result<usize, KernelError> {
     match *input.dims() {
         [_, _, _, channels] => Ok(channels),
         [] => Err(KernelError::invalid(
@@ -67,6 +67,7 @@ pub(in crate::backend) struct Training {
 }
 
 impl BatchNorm {
+    /// Reads the attributes.
     pub(in crate::backend) fn new(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
         let (rank, channels_first) = match string_attr(node, "data_format", "NHWC")? {
             "NHWC" => (4, false),

@@ -22,7 +22,7 @@ pub(in crate::backend) fn pad_plan(context: &KernelContext<'_>) -> Result<Pad, K
 }
 
 /// Returns the scalar with which TensorFlow `PadV2` pads its input 0.
-pub(in crate::backend) fn margin<'a>(
+pub(in crate::backend) fn pad_value<'a>(
     context: &'a KernelContext<'_>,
 ) -> Result<&'a Tensor, KernelError> {
     let value = context.input(2)?;

@@ -18,6 +18,7 @@ pub(in crate::backend) struct PoolWindows {
 }
 
 impl PoolWindows {
+    /// Reads the attributes.
     pub(in crate::backend) fn new(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
         channels_last(node)?;
         let sizes = spatial(node, "ksize", None)?;

@@ -8,10 +8,10 @@ use crate::backend::cpu::kernels::raw::RawElements;
 use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
 use crate::backend::plan::attr::type_attr;
-use crate::backend::plan::concat::Joined;
-use crate::backend::plan::concat::split_cut;
-use crate::backend::plan::concat::split_v_cut;
-use crate::backend::plan::concat::to_join;
+use crate::backend::plan::concat::ConcatPlan;
+use crate::backend::plan::concat::concat_plan;
+use crate::backend::plan::concat::split_plan;
+use crate::backend::plan::concat::split_v_plan;
 use crate::backend::plan::product;
 use crate::backend::types::INDICES;
 use crate::device::KernelConstruction;
@@ -56,7 +56,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 
 fn concat(node: &KernelConstruction<'_>, axis_is_first: bool) -> Made {
     dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
-        let Joined { values, shape, axis, inner } = to_join(context, axis_is_first)?;
+        let ConcatPlan { values, shape, axis, inner } = concat_plan(context, axis_is_first)?;
         let elements = values.iter().map(|value| W::read(value)).collect::<Result<SmallVec<[_; 8]>, _>>()?;
         let rows: SmallVec<[_; 8]> = elements
             .iter()
@@ -72,14 +72,14 @@ fn concat(node: &KernelConstruction<'_>, axis_is_first: bool) -> Made {
 
 fn split(node: &KernelConstruction<'_>) -> Made {
     dispatch_raw!(type_attr(node, "T")?, W => kernel(|context| {
-        let (axis, sizes) = split_cut(context)?;
+        let (axis, sizes) = split_plan(context)?;
         parts::<W>(context, 1, axis, &sizes)
     }))
 }
 
 fn split_v(node: &KernelConstruction<'_>) -> Made {
     dispatch_raw!(type_attr(node, "T")?, W => kernel(|context| {
-        let (axis, sizes) = split_v_cut(context)?;
+        let (axis, sizes) = split_v_plan(context)?;
         parts::<W>(context, 0, axis, &sizes)
     }))
 }

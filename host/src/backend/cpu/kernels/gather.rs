@@ -8,13 +8,13 @@ use crate::backend::host_kernels::kernel;
 use crate::backend::plan::attr::int_attr;
 use crate::backend::plan::attr::type_attr;
 use crate::backend::plan::gather::GATHERED_BY;
+use crate::backend::plan::gather::GatherNdPlan;
 use crate::backend::plan::gather::HOT;
-use crate::backend::plan::gather::HotPlan;
-use crate::backend::plan::gather::Slices;
-use crate::backend::plan::gather::gathered;
-use crate::backend::plan::gather::hot_plan;
-use crate::backend::plan::gather::ignores_bad_attr;
-use crate::backend::plan::gather::slices;
+use crate::backend::plan::gather::OneHotPlan;
+use crate::backend::plan::gather::gather_nd_plan;
+use crate::backend::plan::gather::gather_plan;
+use crate::backend::plan::gather::ignores_bad_indices_attr;
+use crate::backend::plan::gather::one_hot_plan;
 use crate::backend::types::INDICES;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
@@ -57,7 +57,7 @@ fn gather(node: &KernelConstruction<'_>) -> Made {
     let batch_dims = int_attr(node, "batch_dims", Some(0))?;
     let has_axis = node.op == "GatherV2";
     dispatch_raw!(type_attr(node, "Tparams")?, W => kernel(move |context| {
-        let (plan, positions, shape) = gathered(context, has_axis, batch_dims)?;
+        let (plan, positions, shape) = gather_plan(context, has_axis, batch_dims)?;
         let params = context.input(0)?;
         let elements = W::read(params)?;
         W::write(context, 0, params.dtype(), shape, |out| {
@@ -68,7 +68,7 @@ fn gather(node: &KernelConstruction<'_>) -> Made {
 }
 
 fn gather_nd(node: &KernelConstruction<'_>) -> Made {
-    let ignores_bad = ignores_bad_attr(node)?;
+    let ignores_bad = ignores_bad_indices_attr(node)?;
     dispatch_raw!(type_attr(node, "Tparams")?, W => kernel(move |context| {
         gather_slices::<W>(context, ignores_bad)
     }))
@@ -78,11 +78,11 @@ fn gather_slices<W: RawElements>(
     context: &KernelContext<'_>,
     ignores_bad: bool,
 ) -> Result<(), KernelError> {
-    let Slices {
+    let GatherNdPlan {
         shape,
         starts,
         size,
-    } = slices(context, ignores_bad)?;
+    } = gather_nd_plan(context, ignores_bad)?;
     let params = context.input(0)?;
     let elements = W::read(params)?;
     W::write(context, 0, params.dtype(), shape, |out| {
@@ -94,7 +94,7 @@ fn gather_slices<W: RawElements>(
 fn one_hot(node: &KernelConstruction<'_>) -> Made {
     let axis = int_attr(node, "axis", Some(-1))?;
     dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
-        let HotPlan { shape, depth, suffix } = hot_plan(context, axis)?;
+        let OneHotPlan { shape, depth, suffix } = one_hot_plan(context, axis)?;
         let (on, off) = (context.input(2)?, context.input(3)?);
         let (on_word, off_word) = (W::read(on)?[0], W::read(off)?[0]);
         let indices = context.input(0)?;

@@ -9,9 +9,9 @@ use crate::backend::host_kernels::kernel;
 use crate::backend::host_kernels::output;
 use crate::backend::plan::attr::type_attr;
 use crate::backend::plan::image::Blocks;
-use crate::backend::plan::image::Placing;
-use crate::backend::plan::image::Resized;
-use crate::backend::plan::image::block_size;
+use crate::backend::plan::image::ResizeAttrs;
+use crate::backend::plan::image::ResizePlan;
+use crate::backend::plan::image::block_size_attr;
 use crate::backend::plan::image::image_dims;
 use crate::backend::plan::product;
 use crate::backend::types::INDICES;
@@ -87,9 +87,9 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 
 /// TensorFlow `ResizeBilinear`. The result is always `float`.
 fn resize_bilinear(node: &KernelConstruction<'_>) -> Made {
-    let placing = Placing::new(node)?;
+    let attrs = ResizeAttrs::new(node)?;
     dispatch_number!(type_attr(node, "T")?, T => kernel(move |context| {
-        let Resized { shape, rows, columns, channels } = placing.plan(context)?;
+        let ResizePlan { shape, rows, columns, channels } = attrs.plan(context)?;
         let x = context.input(0)?.as_slice::<T>()?;
         output(context, shape, |out| {
             image::resize_bilinear(x, [&rows, &columns], channels, out, Threads::of(context));
@@ -100,9 +100,9 @@ fn resize_bilinear(node: &KernelConstruction<'_>) -> Made {
 
 /// TensorFlow `ResizeNearestNeighbor`.
 fn resize_nearest(node: &KernelConstruction<'_>) -> Made {
-    let placing = Placing::new(node)?;
+    let attrs = ResizeAttrs::new(node)?;
     dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
-        let Resized { shape, rows, columns, channels } = placing.plan(context)?;
+        let ResizePlan { shape, rows, columns, channels } = attrs.plan(context)?;
         let input = context.input(0)?;
         let x = W::read(input)?;
         W::write(context, 0, input.dtype(), shape, |out| {
@@ -115,7 +115,7 @@ fn resize_nearest(node: &KernelConstruction<'_>) -> Made {
 /// TensorFlow `SpaceToDepth`, channels last: each block of pixels becomes the channels of one
 /// pixel.
 fn space_to_depth(node: &KernelConstruction<'_>) -> Made {
-    let block = block_size(node)?;
+    let block = block_size_attr(node)?;
     dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
         let input = context.input(0)?.shape();
         let [batch, rows, columns, channels] = image_dims(input)?;
@@ -135,7 +135,7 @@ fn space_to_depth(node: &KernelConstruction<'_>) -> Made {
 
 /// TensorFlow `DepthToSpace`, channels last: the channels of a pixel become a block of pixels.
 fn depth_to_space(node: &KernelConstruction<'_>) -> Made {
-    let block = block_size(node)?;
+    let block = block_size_attr(node)?;
     dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
         let input = context.input(0)?.shape();
         let [batch, rows, columns, channels] = image_dims(input)?;

@@ -7,8 +7,8 @@ use crate::backend::host_kernels::output;
 use crate::backend::plan::attr::type_attr;
 use crate::backend::plan::norm::BatchNorm;
 use crate::backend::plan::norm::Training;
-use crate::backend::plan::norm::response;
-use crate::backend::plan::norm::response_channels;
+use crate::backend::plan::norm::lrn_attrs;
+use crate::backend::plan::norm::lrn_channels;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
@@ -41,10 +41,10 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 
 /// TensorFlow `LRN`.
 fn local_response(node: &KernelConstruction<'_>) -> Made {
-    let plan = response(node)?;
+    let plan = lrn_attrs(node)?;
     dispatch!(type_attr(node, "T")?, [F32: f32, F16: half::f16], T => kernel(move |context| {
         let input = context.input(0)?;
-        let channels = response_channels(input.shape())?;
+        let channels = lrn_channels(input.shape())?;
         let x = input.as_slice::<T>()?;
         output(context, input.shape().clone(), |out| {
             plan.apply(x, channels, out, Threads::of(context))

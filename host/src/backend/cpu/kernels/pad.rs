@@ -6,9 +6,9 @@ use crate::backend::cpu::kernels::raw::RawElements;
 use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
 use crate::backend::plan::attr::type_attr;
-use crate::backend::plan::pad::margin;
 use crate::backend::plan::pad::mirror_attr;
 use crate::backend::plan::pad::pad_plan;
+use crate::backend::plan::pad::pad_value;
 use crate::backend::types::INDICES;
 use crate::device::KernelConstruction;
 use crate::device::KernelRegistry;
@@ -36,7 +36,7 @@ fn pad(node: &KernelConstruction<'_>) -> Made {
     dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
         let plan = pad_plan(context)?;
         let input = context.input(0)?;
-        let value = match has_value.then(|| margin(context)).transpose()? {
+        let value = match has_value.then(|| pad_value(context)).transpose()? {
             None => <W as RawElements>::Raw::default(),
             Some(tensor) => W::read(tensor)?[0],
         };

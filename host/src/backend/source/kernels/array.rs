@@ -3,9 +3,9 @@
 use smallvec::SmallVec;
 
 use crate::backend::plan::attr::int_attr;
-use crate::backend::plan::concat::split_cut;
-use crate::backend::plan::concat::split_v_cut;
-use crate::backend::plan::concat::to_join;
+use crate::backend::plan::concat::concat_plan;
+use crate::backend::plan::concat::split_plan;
+use crate::backend::plan::concat::split_v_plan;
 use crate::backend::plan::fill::broadcast_plan;
 use crate::backend::plan::pack::pack_plan;
 use crate::backend::plan::pack::unpack_plan;
@@ -122,7 +122,7 @@ fn broadcast_to(node: &KernelConstruction<'_>) -> Made {
 fn concat(node: &KernelConstruction<'_>, axis_is_first: bool) -> Made {
     let copier = Copier::new(node, "T")?;
     kernel(node, move |call| {
-        let joined = to_join(call.context, axis_is_first)?;
+        let joined = concat_plan(call.context, axis_is_first)?;
         let out = call.output(joined.values[0].dtype(), &joined.shape)?;
         let row = joined.shape.dims()[joined.axis].saturating_mul(joined.inner);
         let outer = product(&joined.shape.dims()[..joined.axis]);
@@ -155,9 +155,9 @@ fn split(node: &KernelConstruction<'_>) -> Made {
     let is_even = node.op == "Split";
     kernel(node, move |call| {
         let (input, (axis, sizes)) = if is_even {
-            (1, split_cut(call.context)?)
+            (1, split_plan(call.context)?)
         } else {
-            (0, split_v_cut(call.context)?)
+            (0, split_v_plan(call.context)?)
         };
         let value = call.input(input)?;
         if sizes.len() == 1 {

@@ -9,10 +9,10 @@ use crate::backend::plan::attr::int_attr;
 use crate::backend::plan::attr::type_attr;
 use crate::backend::plan::gather::GATHERED_BY;
 use crate::backend::plan::gather::HOT;
-use crate::backend::plan::gather::gathered;
-use crate::backend::plan::gather::hot_plan;
-use crate::backend::plan::gather::ignores_bad_attr;
-use crate::backend::plan::gather::slices;
+use crate::backend::plan::gather::gather_nd_plan;
+use crate::backend::plan::gather::gather_plan;
+use crate::backend::plan::gather::ignores_bad_indices_attr;
+use crate::backend::plan::gather::one_hot_plan;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
 use crate::backend::source::call::index;
@@ -54,7 +54,7 @@ fn gather(node: &KernelConstruction<'_>) -> Made {
     let has_axis = node.op == "GatherV2";
     let moved = Moved::new(node, "Tparams", "gather")?;
     kernel(node, move |call| {
-        let (plan, positions, shape) = gathered(call.context, has_axis, batch_dims)?;
+        let (plan, positions, shape) = gather_plan(call.context, has_axis, batch_dims)?;
         let positions = positions.iter().map(|&position| offset(position));
         launch(call, &moved, &shape, plan, positions)
     })
@@ -62,10 +62,10 @@ fn gather(node: &KernelConstruction<'_>) -> Made {
 
 /// TensorFlow `GatherNd`: a gather of slices, which start at multiples of their size.
 fn gather_nd(node: &KernelConstruction<'_>) -> Made {
-    let ignores_bad = ignores_bad_attr(node)?;
+    let ignores_bad = ignores_bad_indices_attr(node)?;
     let moved = Moved::new(node, "Tparams", "gather")?;
     kernel(node, move |call| {
-        let slices = slices(call.context, ignores_bad)?;
+        let slices = gather_nd_plan(call.context, ignores_bad)?;
         let plan = Gather {
             outer: 1,
             length: 0,
@@ -125,7 +125,7 @@ fn one_hot(node: &KernelConstruction<'_>) -> Made {
     let index_type = type_name(type_attr(node, "TI")?)?;
     let moved = Moved::new(node, "T", "one_hot")?.with_indices(index_type);
     kernel(node, move |call| {
-        let plan = hot_plan(call.context, axis)?;
+        let plan = one_hot_plan(call.context, axis)?;
         let (hot, on, off) = (call.input(0)?, call.input(2)?, call.input(3)?);
         let out = call.output(on.dtype(), &plan.shape)?;
         let n = plan.shape.n_elements();

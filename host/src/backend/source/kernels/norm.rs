@@ -34,13 +34,13 @@ pub(super) fn register(table: &mut Table<'_>) {
 
 /// TensorFlow `LRN`.
 fn local_response(node: &KernelConstruction<'_>) -> Made {
-    let plan = norm::response(node)?;
+    let plan = norm::lrn_attrs(node)?;
     let dtype = type_attr(node, "T")?;
     let (source, _) = bias::source(node, dtype)?;
     let function = LazyFunction::new(source, "local_response");
     kernel(node, move |call: &Call<'_, '_>| {
         let input = call.input(0)?;
-        let channels = norm::response_channels(input.shape())?;
+        let channels = norm::lrn_channels(input.shape())?;
         let out = call.output(dtype, input.shape())?;
         let n = input.shape().n_elements();
         if n > 0 {

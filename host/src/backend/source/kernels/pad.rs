@@ -3,9 +3,9 @@
 use smallvec::SmallVec;
 
 use crate::backend::plan::fill::filled_shape;
-use crate::backend::plan::pad::margin;
 use crate::backend::plan::pad::mirror_attr;
 use crate::backend::plan::pad::pad_plan;
+use crate::backend::plan::pad::pad_value;
 use crate::backend::source::call::Axes;
 use crate::backend::source::call::Made;
 use crate::backend::source::call::index;
@@ -58,7 +58,7 @@ fn pad(node: &KernelConstruction<'_>) -> Made {
             Some(zero) => zero.clone(),
             None => {
                 // The value is repeated, so that it fills a unit of any size.
-                let value = margin(call.context)?.as_bytes()?;
+                let value = pad_value(call.context)?.as_bytes()?;
                 let bytes = value.repeat(UNIT_BYTES_MAX / moved.element_bytes());
                 let repeated = Tensor::from_bytes(DType::U8, [UNIT_BYTES_MAX].into(), &bytes)?;
                 call.context.device_context().copy_from_host(&repeated)?
