@@ -155,7 +155,6 @@ fn a_call_allocates_less_than_a_run() {
         }
         let of_call = n_allocations(|| drop(callable.call(&tensors)));
         let of_run = n_allocations(|| drop(session.run(&feeds, &["y"])));
-        println!("{n_nodes} nodes: call {of_call}, run {of_run}");
         assert!(of_call < of_run, "{of_call} of a call, {of_run} of a run");
         of_call
     };
