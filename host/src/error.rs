@@ -20,6 +20,7 @@ use crate::placement::Violation;
 use crate::policy::LadderError;
 use crate::policy::PolicyError;
 use crate::registry::RegistryError;
+use crate::tensor::TensorError;
 
 /// The error of the stage of a session that failed: where, what, and the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,10 @@ pub enum Error {
     /// graphs can convert into it.
     #[error(transparent)]
     Build(#[from] BuildError),
+    /// A tensor that an app makes or reads is wrong. Sessions do not return it; apps can convert
+    /// into it.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
     /// The contents of a registrar cannot be registered. Sessions do not return it; apps that make
     /// a registry can convert into it.
     #[error(transparent)]
@@ -143,7 +148,7 @@ pub enum Error {
         problem: String,
     },
     /// A feed or fetch names an output that its node does not have.
-    #[error("{role} `{name}`: node `{node}` has {n_outputs} outputs")]
+    #[error("{role} `{name}`: node `{node}` has {n_outputs} output{}", if *n_outputs == 1 { "" } else { "s" })]
     NoSuchOutput {
         /// `feed` or `fetch`.
         role: &'static str,

@@ -6,16 +6,20 @@
 
 pub use crate::Error;
 pub use crate::builder::GraphBuilder;
+pub use crate::builder::Scope;
+pub use crate::builder::Value;
 pub use crate::candidates::Candidates;
 pub use crate::candidates::CandidatesBuilder;
 pub use crate::candidates::PlacementOptions;
 pub use crate::candidates::Proposal;
+pub use crate::device::CancelToken;
 pub use crate::device::DeviceAttributes;
 pub use crate::device::DeviceOptions;
 pub use crate::device::DeviceProfile;
 pub use crate::device::DeviceSet;
 pub use crate::device::LinkProfile;
 pub use crate::device::SimpleDevice;
+pub use crate::execute::ExecuteError;
 pub use crate::execute::RunOptions;
 pub use crate::graph::AttrSet;
 pub use crate::graph::Graph;
@@ -51,4 +55,5 @@ pub use crate::store::CacheFolder;
 pub use crate::tensor::DType;
 pub use crate::tensor::PartialShape;
 pub use crate::tensor::Tensor;
+pub use crate::tensor::TensorError;
 pub use crate::trace::Recorder;

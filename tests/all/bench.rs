@@ -231,9 +231,9 @@ fn policies_of_benchmarks_are_names_or_files() {
     let traps = traps.to_str().expect("UTF-8");
     let line = "bench models {} --policy {} --seconds 0";
     placewright(args(line, &[&model("tiny_add.pb"), traps]))
-        .expect_error(1, &["traps.wasm", "trapped"]);
+        .expect_error(1, &["traps.wasm", "panicked"]);
     let line = "bench placement --nodes 300 --policy {} --repetitions 1";
-    placewright(args(line, &[traps])).expect_error(1, &["traps.wasm", "trapped"]);
+    placewright(args(line, &[traps])).expect_error(1, &["traps.wasm", "panicked"]);
     for line in [
         "bench models --policy none-such",
         "bench placement --policy none-such",

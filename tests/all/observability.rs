@@ -582,7 +582,7 @@ fn problems_are_warnings_in_their_span() {
         ["policy", "call", "reason", "fault"].map(|key| refused[key].as_str()),
         ["traps", "place", "trap", "policy"]
     );
-    assert!(refused["error"].contains("trapped"), "{refused:?}");
+    assert!(refused["error"].contains("panicked"), "{refused:?}");
     assert_eq!(events[1].fields["answered_by"], "heft (native)");
     assert!(events[2].fields["error"].contains("int32"));
 }

@@ -463,7 +463,7 @@ fn invalid_feeds_and_fetches_are_explained() {
         "fetch `prob`: the graph has no node `prob`; did you mean `probs`?"
     );
     let error = run(&[("x:1", image())], &["probs"]);
-    assert_eq!(error.to_string(), "feed `x:1`: node `x` has 1 outputs");
+    assert_eq!(error.to_string(), "feed `x:1`: node `x` has 1 output");
     let error = run(&[], &["probs"]);
     assert!(
         matches!(&error, Error::Partition(PartitionError::UnfedPlaceholder { node, .. }) if node == "x"),

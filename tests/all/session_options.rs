@@ -278,7 +278,7 @@ fn an_unknown_pool_is_rejected_by_its_number() {
     let plain = watch.session("Pass").build().unwrap();
     assert_eq!(
         refusal(&plain, 1),
-        "invalid inter_op_thread_pool 1: expected 0 to 0, or -1 for the caller's thread alone"
+        "invalid inter_op_thread_pool 1: expected 0, or -1 for the caller's thread alone"
     );
     let pools = [InterOpPool::new(1).unwrap(), InterOpPool::new(1).unwrap()];
     let two = watch.session("Pass").with_session_inter_op_pools(pools);

@@ -1,11 +1,14 @@
 //! The reasons for which a node has no device.
 
+use std::fmt;
+
 use crate::candidates::conflict::Conflict;
 use crate::device::KernelLookupError;
 use crate::device::StatusCode;
 use crate::graph::GraphError;
 use crate::names::NameError;
 use crate::ops::NodeDefError;
+use crate::ops::is_control_flow;
 use crate::tensor::show_bytes;
 
 /// Why candidates cannot be enumerated. Each error names the node, its request, and the available
@@ -26,8 +29,9 @@ pub enum CandidatesError {
     },
     /// No device type of the set has a kernel for the node.
     #[error(
-        "node `{node}`: no kernel for op `{op}` ({dtypes}) on device types [{device_types}]{}; registered:{registered}",
-        mismatch_text(*.has_mismatch)
+        "node `{node}`: no kernel for op `{op}` ({dtypes}) on device types [{device_types}]{}; {}",
+        mismatch_text(*.has_mismatch),
+        Registrations { op, listing: registered }
     )]
     NoKernel {
         /// The node.
@@ -256,6 +260,21 @@ pub enum CandidatesError {
     /// The default local device does not exist.
     #[error("default local device {0} does not exist in the device set")]
     NoSuchDefaultDevice(u32),
+}
+
+/// The kernels of an op, or why it can have none.
+struct Registrations<'a> {
+    op: &'a str,
+    listing: &'a str,
+}
+
+impl fmt::Display for Registrations<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if is_control_flow(self.op) {
+            return f.write_str("graphs with functions, branches or loops cannot be placed yet");
+        }
+        write!(f, "registered:{}", self.listing)
+    }
 }
 
 fn mismatch_text(has_mismatch: bool) -> &'static str {

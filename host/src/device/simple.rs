@@ -14,8 +14,9 @@ use super::traits::KernelDevice;
 use crate::tensor::Allocator;
 use crate::tensor::HostAllocator;
 
-/// A device of any name and type that runs kernels on the calling thread, in its own host memory:
-/// for placing on machines that are not present, and for tests of policies and kernels.
+/// A device of any name and type whose memory the host can read. Kernels run on the calling
+/// thread. It serves as an app's own device, as a device of a machine that is not present, and in
+/// tests of policies and kernels.
 #[derive(Debug)]
 pub struct SimpleDevice {
     base: DeviceBase,

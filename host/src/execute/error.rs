@@ -56,8 +56,8 @@ pub enum ExecuteError {
     },
     /// The run selects a thread pool that the executor does not have.
     #[error(
-        "invalid inter_op_thread_pool {pool}: expected 0 to {}, or -1 for the caller's thread alone",
-        n_pools.saturating_sub(1)
+        "invalid inter_op_thread_pool {pool}: expected {}, or -1 for the caller's thread alone",
+        PoolNumbers(*n_pools)
     )]
     NoSuchPool {
         /// The index that the run selects.
@@ -178,6 +178,18 @@ pub enum ExecuteError {
     /// The run exceeded its time limit.
     #[error("the run did not end within {0:?}")]
     TimedOut(Duration),
+}
+
+/// The valid numbers of so many pools.
+struct PoolNumbers(usize);
+
+impl fmt::Display for PoolNumbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 | 1 => f.write_str("0"),
+            n => write!(f, "0 to {}", n - 1),
+        }
+    }
 }
 
 impl ExecuteError {

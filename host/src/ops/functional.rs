@@ -50,6 +50,24 @@ impl CallOp {
     }
 }
 
+/// Returns whether an op decides which tensors are dead. Executing it as if all tensors were live
+/// would give wrong results.
+pub(crate) fn decides_dead_tensors(op: &str) -> bool {
+    let op = op.strip_prefix("Ref").unwrap_or(op);
+    matches!(
+        op,
+        "Switch" | "_SwitchN" | "Merge" | "Enter" | "Exit" | "NextIteration" | "LoopCond"
+    )
+}
+
+/// Returns whether an op is part of a branch or a loop, or calls functions.
+pub(crate) fn is_control_flow(op: &str) -> bool {
+    let functional = op.strip_prefix("Stateless").unwrap_or(op);
+    decides_dead_tensors(op)
+        || matches!(functional, "If" | "Case" | "While" | "For")
+        || CallOp::of(op).is_some()
+}
+
 /// Ops of this family.
 pub(super) fn ops() -> Vec<OpDef> {
     let mut ops = Vec::new();

@@ -178,7 +178,7 @@ impl fmt::Display for MemoryRemedy {
                 capacity_bytes,
             } => write!(
                 f,
-                "use more devices of this capacity (`--device-count {device_type}={n_devices} --memory {device_type}={}`)",
+                "use at least {n_devices} devices of this capacity (`--device-count {device_type}={n_devices} --memory {device_type}={}`)",
                 flag_size(*capacity_bytes)
             ),
         }
@@ -360,12 +360,26 @@ fn more_devices(candidates: &Candidates, device: u32, shortage: &Shortage) -> Op
     let alike = set.iter().filter(|(_, device)| is_chosen(device));
     let alike: Vec<u32> = alike.map(|(id, _)| id.0).collect();
     let legal = candidates.of_node(shortage.node);
+    // What the plan puts into all of them must fit, however it is divided.
+    let domains = &candidates.devices().memory_domain;
+    let used_bytes = |&device: &u32| {
+        let domain = domains[device as usize];
+        let free = shortage.free_bytes.get(domain as usize).copied();
+        match domain == shortage.domain {
+            true => shortage.needed_bytes(),
+            false => shortage.capacity_bytes.saturating_sub(free.unwrap_or(0)),
+        }
+    };
+    let used_bytes = alike.iter().map(used_bytes);
+    let used_bytes = used_bytes.fold(0, u64::saturating_add);
+    let least = used_bytes.div_ceil(shortage.capacity_bytes.max(1));
+    let n_devices = usize::try_from(least).unwrap_or(usize::MAX);
     alike
         .iter()
         .all(|device| legal.contains(device))
         .then(|| MemoryRemedy::MoreDevices {
             device_type: DEVICE_CPU.to_owned(),
-            n_devices: alike.len() + 1,
+            n_devices: n_devices.max(alike.len() + 1),
             capacity_bytes: shortage.capacity_bytes,
         })
 }

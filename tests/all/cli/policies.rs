@@ -40,7 +40,7 @@ fn a_failing_policy_falls_down_the_ladder_visibly() {
     assert_eq!(policy["failed"][0]["error"]["fault"], "policy");
 
     let line = "place {} --policy {} --strict-policy";
-    placewright(args(line, &[&graph, &traps])).expect_error(1, &["traps.wasm", "trapped"]);
+    placewright(args(line, &[&graph, &traps])).expect_error(1, &["traps.wasm", "panicked"]);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn limits_of_policies_reach_the_sandbox() {
     );
     let line = "place {} --policy {} --strict-policy --policy-memory 8MiB";
     let ran = placewright(args(line, &[&graph, &hoards]));
-    ran.expect_error(1, &["hoards.wasm", "the limit is 8388608"]);
+    ran.expect_error(1, &["hoards.wasm", "the limit is 8.0 MiB"]);
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl ThreadPoolDeviceFactory {
         let n_devices = options.device_count.get(DEVICE_TYPE).copied().unwrap_or(1);
         if usize::try_from(n_devices).is_ok_and(|n| n > MAX_COUNT) {
             return Err(DeviceError::InvalidArgument(format!(
-                "device_count requests {n_devices} CPU devices; request at most {MAX_COUNT} (for more speed, raise intra_op_parallelism_threads instead)"
+                "device_count requests {n_devices} CPU devices; request at most {MAX_COUNT} (for more speed, raise intra_op_parallelism_threads or `--intra-op-threads` instead)"
             )));
         }
         if options.intra_op_parallelism_threads > MAX_COUNT {

@@ -15,7 +15,7 @@ use crate::device::{
 use crate::execute::error::{ExecuteError, NodeSite};
 use crate::graph::{Graph, NodeId, TensorId};
 use crate::names::DeviceId;
-use crate::ops::OpRegistry;
+use crate::ops::{OpRegistry, decides_dead_tensors};
 use crate::plan::MemorySpace;
 use crate::tensor::Tensor;
 use crate::trace::{EventKind, Recorder};
@@ -139,7 +139,7 @@ impl KernelCache {
     ) -> Result<Action, ExecuteError> {
         let op = self.graph.op(node);
         let site = || self.site(node, device);
-        if is_control_flow(op) {
+        if decides_dead_tensors(op) {
             return Err(self.control_flow(node));
         }
         let attrs = self.graph.attrs(node);
@@ -263,14 +263,4 @@ pub(super) fn kernel_device(
         .get(device)
         .and_then(|device| device.as_kernel_device())
         .ok_or(ExecuteError::ForeignPlan)
-}
-
-/// Checks for ops that decide which tensors are dead. Executing them as if all tensors were live
-/// would give wrong results.
-fn is_control_flow(op: &str) -> bool {
-    let op = op.strip_prefix("Ref").unwrap_or(op);
-    matches!(
-        op,
-        "Switch" | "_SwitchN" | "Merge" | "Enter" | "Exit" | "NextIteration" | "LoopCond"
-    )
 }
