@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use crate::builder::BuildError;
 use crate::candidates::CandidatesError;
 use crate::device::DeviceError;
+use crate::device::KernelError;
 use crate::device::StatusCode;
 use crate::execute::ExecuteError;
 #[cfg(feature = "graphdef")]
@@ -187,6 +188,7 @@ impl Error {
             Self::Policy(_) | Self::Ladder(_) => StatusCode::Internal,
             Self::CannotExtend(_) | Self::CannotReplace(_) => StatusCode::FailedPrecondition,
             Self::Keep(_) => StatusCode::ResourceExhausted,
+            Self::Tensor(error) => KernelError::Tensor(error.clone()).code(),
             Self::UnknownNode { .. } | Self::NoSuchOutput { .. } => StatusCode::NotFound,
             Self::Build(_)
             | Self::Proposal(_)

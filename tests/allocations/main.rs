@@ -136,7 +136,7 @@ fn a_call_allocates_less_than_a_run() {
         let x = b.placeholder::<f32>("x", [2]).expect("a shape");
         let mut last = x;
         for node in 0..n_nodes {
-            let node = b.named(&format!("a_rather_long_name_{node}"));
+            let node = b.named(format!("a_rather_long_name_{node}"));
             last = node.relu(last).expect("of the same type");
         }
         b.named("y").neg(last).expect("of the same type");

@@ -15,7 +15,7 @@ use crate::policy::PlacementCache;
 /// The earlier placement that a new one keeps as far as possible.
 #[derive(Debug, Clone)]
 pub(super) enum Before {
-    Saved(SavedPlacement),
+    Saved(Arc<SavedPlacement>),
     Placement(Arc<Placement>),
 }
 
@@ -59,7 +59,7 @@ impl SessionBuilder {
     /// effect if no policy is asked.
     #[must_use]
     pub fn with_kept_placement(self, saved: SavedPlacement) -> Self {
-        self.keeping(Before::Saved(saved))
+        self.keeping(Before::Saved(Arc::new(saved)))
     }
 
     /// Sets the cache of placements that policies made; sessions may share one. By default, the
