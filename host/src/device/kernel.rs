@@ -294,6 +294,7 @@ impl<'a> KernelContext<'a> {
         self.help == Help::Spinning
     }
 
+    #[cfg(feature = "kernels")]
     #[inline]
     pub(crate) fn help(&self) -> Help {
         self.help
