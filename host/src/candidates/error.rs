@@ -262,7 +262,7 @@ pub enum CandidatesError {
     NoSuchDefaultDevice(u32),
 }
 
-/// The kernels of an op, or why it can have none.
+/// The registered kernels of an op, or that the op is control flow.
 struct Registrations<'a> {
     op: &'a str,
     listing: &'a str,

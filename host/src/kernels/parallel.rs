@@ -46,7 +46,7 @@ const MATMUL_PIECE_NS: u64 = 50_000_000;
 /// Work of one grain of [`Threads::fill`].
 const GRAIN_NS: usize = 20_000;
 
-/// A grain divided by this is [`WORTH_SHOWING_NS`] of work.
+/// The elements of a grain, divided by this, take [`WORTH_SHOWING_NS`].
 const PARTS_WORTH_SHOWING: usize = GRAIN_NS / WORTH_SHOWING_NS as usize;
 
 /// Resources of one kernel execution for its loops: the threads of the device, its memory for

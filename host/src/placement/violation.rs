@@ -101,14 +101,13 @@ pub enum Violation {
     },
 }
 
-/// A device index that is not one. [`NONE`] is what columns of nodes without a device contain, so a
-/// policy has forgotten the node.
+/// Why a device index is invalid. [`NONE`] is the entry of a node that was never given a device.
 struct NoDevice(u32, usize);
 
 impl fmt::Display for NoDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self(NONE, _) => f.write_str("the policy gave it no device"),
+            Self(NONE, _) => f.write_str("it has no device"),
             Self(device, n_devices) => {
                 write!(
                     f,

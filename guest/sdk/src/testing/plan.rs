@@ -119,7 +119,7 @@ impl<'a> TestPlan<'a> {
                 "device",
                 node,
                 match device {
-                    NONE => "the policy gave it no device".to_owned(),
+                    NONE => "it has no device".to_owned(),
                     _ => format!("there is no device {device}"),
                 },
             );
