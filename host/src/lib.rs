@@ -69,6 +69,8 @@ pub mod graph;
 
 pub mod ops;
 
+pub(crate) mod functions;
+
 pub mod builder;
 
 #[cfg(feature = "graphdef")]

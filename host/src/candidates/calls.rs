@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::candidates::body;
+use crate::functions::body;
 use crate::candidates::error::CandidatesError;
 use crate::candidates::facts::Facts;
 use crate::candidates::options::OpArguments;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::candidates::body;
+use crate::functions::body;
 use crate::candidates::calls::CallGroups;
 use crate::candidates::calls::CallInspector;
 use crate::candidates::calls::GroupLimits;
@@ -122,7 +122,7 @@ impl CallInspector for Inspector<'_> {
                 depth_max: CALL_DEPTH_MAX,
             });
         }
-        let body = body::instantiate(function, attrs, library, ops)
+        let body = body::instantiate(function, attrs, library, &|op| ops.definition(op))
             .map_err(|problem| called_function(graph, call, &function.name, problem))?;
         self.stack.push(Arc::clone(&function.name));
         let found = self.groups_of(facts, &body);

@@ -7,7 +7,6 @@
 //! other.
 
 mod allocation;
-mod body;
 mod builder;
 mod calls;
 mod choose;

@@ -155,7 +155,7 @@ impl<'a> Probe<'a> {
         drop(context);
         let [output] = outputs;
         let output = match output.state {
-            OutputState::Unset => None,
+            OutputState::Unset | OutputState::Dead => None,
             OutputState::Planned => output.planned,
             OutputState::Own => output.own.map(|own| *own),
         };

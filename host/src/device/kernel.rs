@@ -96,6 +96,8 @@ pub(crate) enum OutputState {
     Unset,
     Planned,
     Own,
+    /// The node did not execute, because it is in a branch that is not taken.
+    Dead,
 }
 
 impl OutputSlot {
@@ -103,7 +105,7 @@ impl OutputSlot {
     #[inline]
     pub(crate) fn tensor(&self) -> Option<&Tensor> {
         match self.state {
-            OutputState::Unset => None,
+            OutputState::Unset | OutputState::Dead => None,
             OutputState::Planned => self.planned.as_ref(),
             OutputState::Own => self.own.as_deref(),
         }
@@ -113,6 +115,12 @@ impl OutputSlot {
     pub(crate) fn set_own(&mut self, tensor: Tensor) {
         self.own = Some(Box::new(tensor));
         self.state = OutputState::Own;
+    }
+
+    /// Marks the output as dead. The planned tensor stays.
+    pub(crate) fn kill(&mut self) {
+        self.own = None;
+        self.state = OutputState::Dead;
     }
 
     /// Drops the output. The planned tensor stays.
@@ -516,7 +524,7 @@ impl<'a> KernelContext<'a> {
         let slot = slots.get_mut(index);
         let slot = slot.ok_or_else(|| no_such_output(index, n_outputs))?;
         let tensor = match slot.state {
-            OutputState::Unset => None,
+            OutputState::Unset | OutputState::Dead => None,
             OutputState::Planned => slot.planned.as_mut(),
             OutputState::Own => slot.own.as_deref_mut(),
         };

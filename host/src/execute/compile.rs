@@ -6,6 +6,7 @@ use tracing::field;
 
 use super::arena::Ancestry;
 use super::arena::OffsetPlanner;
+use super::flow::{Flow, FlowParts, Region as LoopRegion};
 use super::memory::memories;
 use super::prepare::Action;
 use super::prepare::Program;
@@ -26,6 +27,10 @@ const SMALL_BYTES: usize = 64;
 
 /// Alignment of small tensors: that of the widest element.
 const SMALL_UNIT: usize = 16;
+
+/// Maximum size of tensors that switches, merges and loops copy between places of the arena. Larger
+/// ones have their own allocations, and are passed on by reference.
+pub(super) const PASSED_ON_BY_COPY_MAX: usize = 256;
 
 /// A plan compiled for certain shapes.
 #[derive(Debug)]
@@ -53,6 +58,8 @@ pub(super) struct Compiled {
     pub(super) is_partial: bool,
     /// A memory that is too small for the arenas of all concurrent runs: then no run has arenas.
     pub(super) short_memory: Option<PlannedMemory>,
+    /// The branches and loops, if there are any.
+    pub(super) flow: Option<Box<Flow>>,
 }
 
 /// A step of the plan.
@@ -109,16 +116,12 @@ impl Compiled {
         );
         let _entered = span.enter();
         let plan = &program.plan;
-        let order = serial_order(plan, &program.settled.is_settled);
+        let serial = serial_order(plan, &program.settled.is_settled);
+        let order = serial.steps;
         span.record("operations", order.len());
         let mut rank_of = vec![u32::MAX; plan.steps().len()];
         for (rank, &step) in (0..).zip(&order) {
             rank_of[step.index()] = rank;
-        }
-        let successors = rank_successors(program, &order, &rank_of);
-        let mut n_waits = vec![0; order.len()];
-        for &successor in &successors.items {
-            n_waits[successor as usize] += 1;
         }
         let mut inputs = Vec::new();
         let operations = order.iter().map(|&id| {
@@ -136,6 +139,22 @@ impl Compiled {
             }
         });
         let operations: Box<[Operation]> = operations.collect();
+        let flow = Flow::new(&FlowParts {
+            program,
+            order: &order,
+            loops: &serial.loops,
+            rank_of: &rank_of,
+            operations: &operations,
+            inputs: &inputs,
+        });
+        let mut successors = rank_successors(program, &order, &rank_of);
+        if let Some(flow) = flow.as_ref().filter(|flow| !flow.regions.is_empty()) {
+            successors = around_loops(&successors, flow);
+        }
+        let mut n_waits = vec![0; order.len()];
+        for &successor in &successors.items {
+            n_waits[successor as usize] += 1;
+        }
         let is_kernel = |operation: &&Operation| matches!(operation.kind, StepKind::Execute(_));
         let n_kernels = operations.iter().filter(is_kernel).count() as u64;
         let feeds = operations
@@ -147,8 +166,13 @@ impl Compiled {
         let feeds = feeds.collect();
         let ancestry = with_threads.then(|| Ancestry::new(&successors));
         let mut layout = Layout::new(program, shapes, &rank_of, ancestry.as_ref());
+        layout.enclose(flow.as_deref());
+        let mut entry = 0;
         for (rank, operation) in (0..).zip(&operations) {
-            layout.add(rank, operation);
+            layout.begin_loops(rank, &operations);
+            layout.add(rank, operation, entry);
+            layout.end_loops(rank + 1);
+            entry += operation.input_range().len();
         }
         let (places, arenas) = layout.finish();
         let allocated = arenas.iter().filter(|arena| arena.is_allocated);
@@ -169,6 +193,7 @@ impl Compiled {
             feeds,
             is_partial: false,
             short_memory: None,
+            flow,
         };
         compiled.is_partial = compiled.n_unplanned(program, shapes) > 0;
         let memories = memories(program, shapes, &compiled.arenas);
@@ -194,12 +219,18 @@ impl Compiled {
     /// Returns the values that an operation reads.
     #[inline]
     pub(super) fn inputs(&self, operation: &Operation) -> &[u32] {
-        let first = operation.first_input as usize;
-        &self.inputs[first..first + operation.n_inputs as usize]
+        &self.inputs[operation.input_range()]
     }
 }
 
 impl Operation {
+    /// Returns the positions of its inputs in the compiled inputs.
+    #[inline]
+    pub(super) fn input_range(&self) -> std::ops::Range<usize> {
+        let first = self.first_input as usize;
+        first..first + self.n_inputs as usize
+    }
+
     /// Returns the values that it writes.
     #[inline]
     pub(super) fn outputs(&self) -> std::ops::Range<usize> {
@@ -249,6 +280,41 @@ fn rank_successors(program: &Program, order: &[StepId], rank_of: &[u32]) -> Csr 
     successors
 }
 
+/// Returns the edges between operations outside of loops and whole loops. The operations of a loop
+/// follow each other in one chain; edges into the loop lead to its first operation, and edges out
+/// of it start at its last one.
+fn around_loops(successors: &Csr, flow: &Flow) -> Csr {
+    let n_ranks = successors.n_rows();
+    let around: Vec<Option<(u32, u32)>> = (0..to_u32(n_ranks))
+        .map(|rank| {
+            let region = flow.region_around(rank)?;
+            Some((region.first, region.end - 1))
+        })
+        .collect();
+    let mut rows: Vec<Vec<u32>> = vec![Vec::new(); n_ranks];
+    for from in 0..n_ranks {
+        let own = around[from];
+        if let Some((_, last)) = own
+            && (from as u64) < u64::from(last)
+        {
+            rows[from].push(to_u32(from + 1));
+        }
+        for &to in successors.row(from) {
+            let other = around[to as usize];
+            if own.is_none() || own != other {
+                let from = own.map_or(from, |(_, last)| last as usize);
+                rows[from].push(other.map_or(to, |(first, _)| first));
+            }
+        }
+    }
+    let mut edges = Csr::default();
+    for row in rows {
+        edges.items.extend(row);
+        edges.offsets.push(to_u32(edges.items.len()));
+    }
+    edges
+}
+
 /// The layout of one memory: an arena of large tensors followed by one of small tensors.
 struct Region<'a> {
     device: DeviceId,
@@ -280,6 +346,9 @@ struct Layout<'a> {
     /// Per value its block, if any.
     block_of: Vec<Option<usize>>,
     forwarded: Vec<bool>,
+    flow: Option<&'a Flow>,
+    /// Per loop its end and its index; the loop that ends first is the last one.
+    ends: Vec<(u32, usize)>,
 }
 
 impl<'a> Layout<'a> {
@@ -291,12 +360,15 @@ impl<'a> Layout<'a> {
     ) -> Self {
         let plan = &program.plan;
         let mut readers = vec![Vec::new(); plan.values().len()];
-        for (step, &rank) in plan.steps().iter().zip(rank_of) {
+        for ((step_id, step), &rank) in plan.step_ids().map(StepId).zip(plan.steps()).zip(rank_of) {
             if rank == u32::MAX {
                 continue;
             }
             for input in &step.inputs {
                 readers[input.index()].push(rank);
+            }
+            for input in plan.back_inputs_of(step_id) {
+                readers[input.value.index()].push(rank);
             }
             // The receive reads what is sent.
             if let StepKind::Receive(transfer) = step.kind
@@ -314,12 +386,64 @@ impl<'a> Layout<'a> {
             regions: Vec::new(),
             ancestry,
             blocks: Vec::new(),
+            flow: None,
+            ends: Vec::new(),
         }
     }
 
-    fn add(&mut self, rank: u32, operation: &Operation) {
+    /// Returns the loops, outer ones before those inside of them.
+    fn loops(&self) -> &'a [LoopRegion] {
+        self.flow.map_or(&[], |flow| &flow.regions)
+    }
+
+    /// Sets the loops. The values that a loop carries get a user that leaves them when it ends.
+    fn enclose(&mut self, flow: Option<&'a Flow>) {
+        self.flow = flow;
+        self.ends = self.loops().iter().map(|region| region.end).zip(0..).collect();
+        self.ends.sort_unstable_by(|left, right| right.cmp(left));
+        for region in self.loops() {
+            let last = region.end - 1;
+            for &value in &region.carried {
+                self.readers[value as usize].push(last);
+            }
+        }
+    }
+
+    /// Places the values that the loops which start at this rank carry, before anything else in
+    /// them: the last iteration's values are read while the next one writes.
+    fn begin_loops(&mut self, rank: u32, operations: &[Operation]) {
+        let loops = self.loops();
+        let loops = &loops[loops.partition_point(|region| region.first < rank)..];
+        for region in loops.iter().take_while(|region| region.first == rank) {
+            for &value in &region.carried {
+                let writer = operations[region.first as usize..region.end as usize].iter();
+                let mut writer = writer.filter(|operation| {
+                    operation.outputs().contains(&(value as usize))
+                });
+                if let Some(writer) = writer.next() {
+                    self.place(rank, writer, value as usize);
+                }
+            }
+        }
+    }
+
+    /// Ends the loops that end before this rank: their values of other bodies are read no more.
+    fn end_loops(&mut self, rank: u32) {
+        while let Some(region) = self.ends.pop_if(|&mut (end, _)| end == rank) {
+            let region = &self.loops()[region.1];
+            for &value in region.outside.iter().chain(&region.carried) {
+                self.leave(value as usize);
+            }
+        }
+    }
+
+    /// Places the outputs of an operation, and counts what it reads. `entry`: position of its
+    /// inputs in the compiled inputs.
+    fn add(&mut self, rank: u32, operation: &Operation, entry: usize) {
         for value in operation.outputs() {
-            self.place(rank, operation, value);
+            if self.block_of[value].is_none() {
+                self.place(rank, operation, value);
+            }
         }
         let plan = &self.program.plan;
         let step = plan.step(operation.step);
@@ -327,8 +451,17 @@ impl<'a> Layout<'a> {
             StepKind::Receive(transfer) => plan.transfers()[transfer.index()].sent,
             _ => None,
         };
-        for value in step.inputs.iter().chain(&sent) {
-            self.leave(value.index());
+        for input in plan.back_inputs_of(operation.step) {
+            self.leave(input.value.index());
+        }
+        for (entry, value) in (entry..).zip(&step.inputs) {
+            // What a loop reads from outside, the end of the loop leaves.
+            if self.flow.is_none_or(|flow| !flow.stays(entry)) {
+                self.leave(value.index());
+            }
+        }
+        if let Some(sent) = sent {
+            self.leave(sent.index());
         }
         for value in operation.outputs() {
             self.leave(value);
@@ -348,6 +481,10 @@ impl<'a> Layout<'a> {
         let Ok(bytes) = shape.size_bytes(dtype) else {
             return;
         };
+        // Branches and loops pass tensors on. Only small ones are copied.
+        if bytes > PASSED_ON_BY_COPY_MAX && self.program.is_passed_on(value) {
+            return;
+        }
         let users = self.readers[value].iter().copied().chain([rank]);
         if let Some(input) = self.forwarded_input(operation, value) {
             let Some(block) = self.block_of[input] else {

@@ -45,14 +45,14 @@ pub enum ExecuteError {
         /// The cause.
         r#source: Box<KernelError>,
     },
-    /// The graph has control flow. Loops and conditionals need dead tensors and frames, which this
-    /// executor does not implement.
-    #[error("node `{node}` ({op}): control flow is not implemented")]
-    ControlFlow {
-        /// The node.
-        node: String,
-        /// Its op.
-        op: String,
+    /// A fetched tensor has no value, because its node is in a branch that was not taken.
+    #[error(
+        "fetch `{tensor}` has no value: it is in a branch that this run did not take; fetch the \
+         output of the Merge behind it, or feed another predicate"
+    )]
+    DeadFetch {
+        /// `node:slot`.
+        tensor: String,
     },
     /// The run selects a thread pool that the executor does not have.
     #[error(
@@ -200,8 +200,9 @@ impl ExecuteError {
             Self::ForeignPlan
             | Self::NoSuchPool { .. }
             | Self::FeedCount { .. }
-            | Self::FeedMismatch { .. } => StatusCode::InvalidArgument,
-            Self::NotAKernelDevice { .. } | Self::ControlFlow { .. } => StatusCode::Unimplemented,
+            | Self::FeedMismatch { .. }
+            | Self::DeadFetch { .. } => StatusCode::InvalidArgument,
+            Self::NotAKernelDevice { .. } => StatusCode::Unimplemented,
             Self::Create { source, .. } => source.code(),
             Self::Prepare { source, .. }
             | Self::Kernel { source, .. }
@@ -226,10 +227,17 @@ pub struct NodeSite {
     pub op: String,
     /// Full name of the device.
     pub device: String,
+    /// The iterations of the loops around the node, innermost first, such as ``iteration 3 of loop
+    /// `while` ``; `None` outside of loops.
+    pub iteration: Option<String>,
 }
 
 impl fmt::Display for NodeSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node `{}` ({}) on {}", self.node, self.op, self.device)
+        write!(f, "node `{}` ({}) on {}", self.node, self.op, self.device)?;
+        match &self.iteration {
+            Some(iteration) => write!(f, ", {iteration}"),
+            None => Ok(()),
+        }
     }
 }

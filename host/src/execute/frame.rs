@@ -59,6 +59,8 @@ pub(super) struct Frame {
     fetched: Box<[UnsafeCell<Option<Tensor>>]>,
     /// Per value its observed shape; empty if all shapes are known.
     observed: Box<[UnsafeCell<Option<Shape>>]>,
+    /// Per operation whether it is dead; empty if the plan has no branches and loops.
+    dead: Box<[UnsafeCell<bool>]>,
 }
 
 // SAFETY: see the module's comment; every method that accesses a cell documents what its caller
@@ -138,6 +140,10 @@ impl Frame {
             transit: (0..n_transfers).map(|_| UnsafeCell::default()).collect(),
             fetched: (0..n_fetches).map(|_| UnsafeCell::default()).collect(),
             observed: (0..n_observed).map(|_| UnsafeCell::default()).collect(),
+            dead: match compiled.flow {
+                Some(_) => compiled.operations.iter().map(|_| UnsafeCell::default()).collect(),
+                None => Box::default(),
+            },
         })
     }
 
@@ -150,6 +156,37 @@ impl Frame {
         // SAFETY: its writer has ended, and the value is not cleared before all readers have left.
         let slot = unsafe { &*self.slots[value as usize].get() };
         slot.tensor()
+    }
+
+    /// Checks whether a value is dead.
+    ///
+    /// # Safety
+    /// As [`Self::read`].
+    #[inline]
+    pub(super) unsafe fn is_dead(&self, value: u32) -> bool {
+        // SAFETY: as in `read`.
+        let slot = unsafe { &*self.slots[value as usize].get() };
+        slot.state == OutputState::Dead
+    }
+
+    /// Checks whether an operation is dead.
+    ///
+    /// # Safety
+    /// The caller executes an operation that waits for it.
+    #[inline]
+    pub(super) unsafe fn is_operation_dead(&self, rank: u32) -> bool {
+        // SAFETY: it is written before the operations that wait for it start.
+        unsafe { *self.dead[rank as usize].get() }
+    }
+
+    /// Records whether an operation is dead.
+    ///
+    /// # Safety
+    /// The caller executes the operation.
+    #[inline]
+    pub(super) unsafe fn set_operation_dead(&self, rank: u32, is_dead: bool) {
+        // SAFETY: one operation writes it, before those that read it start.
+        unsafe { *self.dead[rank as usize].get() = is_dead };
     }
 
     /// Checks whether a written value is at its planned place, or is a constant.

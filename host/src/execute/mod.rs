@@ -14,6 +14,7 @@ mod error;
 mod executor;
 #[cfg(test)]
 pub(crate) mod fake;
+mod flow;
 mod frame;
 mod gate;
 mod listeners;

@@ -9,6 +9,8 @@ mod prepack;
 use std::fmt;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use self::contexts::Contexts;
 use self::fuse::FusedSteps;
 pub(super) use self::kernels::KernelCache;
@@ -29,6 +31,12 @@ pub(super) enum Action {
     /// Outputs a constant. Boxed to keep the enum small, because every operation of every run reads
     /// it.
     Constant(Box<Tensor>),
+    /// Passes the input to one of the outputs, and leaves the others dead.
+    Switch,
+    /// Passes on the live input.
+    Merge,
+    /// Passes the input into a loop, to the next iteration, or out of the loop.
+    PassOn,
 }
 
 /// A plan with its kernels and constants, made by [`super::Executor::prepare`]. It serves any
@@ -57,6 +65,10 @@ pub(super) struct Program {
     pub(super) fixed: Vec<Option<Tensor>>,
     /// Per value whether it is fetched by the caller.
     pub(super) is_fetched: Vec<bool>,
+    /// Per value whether a switch, a merge or a loop passes it on; empty if there are none.
+    passed_on: Vec<bool>,
+    /// Per `Merge` step the values of its output `value_index`, if something reads it.
+    pub(super) merge_indices: FxHashMap<StepId, Box<[Tensor]>>,
     contexts: Contexts,
     /// The steps whose kernel computes several nodes.
     pub(super) fused: FusedSteps,
@@ -99,11 +111,38 @@ impl Program {
         }
     }
 
+    /// Returns whether a switch, a merge or a loop passes a value on.
+    pub(super) fn is_passed_on(&self, value: usize) -> bool {
+        self.passed_on.get(value).copied().unwrap_or(false)
+    }
+
     pub(super) fn device_name(&self, device: DeviceId) -> &str {
         self.devices
             .get(device)
             .map_or("<no such device>", |device| &device.attributes().name)
     }
+}
+
+/// Returns per value whether a switch, a merge or a loop passes it on.
+fn passed_on(program: &Program) -> Vec<bool> {
+    let mut passed_on = Vec::new();
+    for (step, action) in program.plan.steps().iter().zip(&program.actions) {
+        let n_inputs = match action {
+            Some(Action::Switch | Action::PassOn) => 1,
+            Some(Action::Merge) => step.inputs.len(),
+            _ => continue,
+        };
+        passed_on.resize(program.plan.values().len(), false);
+        for value in step.inputs.iter().take(n_inputs) {
+            passed_on[value.index()] = true;
+        }
+        passed_on[step.output_range()].fill(true);
+    }
+    for input in program.plan.back_inputs() {
+        passed_on.resize(program.plan.values().len(), false);
+        passed_on[input.value.index()] = true;
+    }
+    passed_on
 }
 
 impl fmt::Debug for PreparedPlan {
@@ -130,9 +169,6 @@ impl KernelCache {
     }
 
     fn program(&self, plan: &Arc<Plan>) -> Result<Program, ExecuteError> {
-        if let Some(&(_, to)) = plan.back_edges().first() {
-            return Err(self.control_flow(to));
-        }
         for partition in plan.partitions() {
             let device = self
                 .devices
@@ -213,7 +249,11 @@ impl KernelCache {
             settled,
             fixed,
             is_fetched,
+            passed_on: Vec::new(),
+            merge_indices: FxHashMap::default(),
         };
+        program.passed_on = passed_on(&program);
+        program.merge_indices = self.merge_indices(&program)?;
         program.prepacked = self.prepack(&program)?;
         Ok(program)
     }
@@ -223,5 +263,6 @@ impl KernelCache {
         node.index() < self.graph.n_nodes()
             && self.graph.output_range(node).len() == step.n_outputs as usize
             && self.graph.data_inputs(node).count() == step.inputs.len()
+            && self.graph.bodies().is_ok_and(|bodies| bodies.of_node(node) == step.body)
     }
 }

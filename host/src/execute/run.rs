@@ -17,6 +17,8 @@ use super::copy::guarded;
 use super::copy::kernel_device;
 use super::countdown::Countdown;
 use super::error::ExecuteError;
+use super::flow;
+use super::flow::{Begun, FlowState};
 use super::frame::Frame;
 use super::gate::Gate;
 use super::listeners::Listeners;
@@ -70,6 +72,8 @@ pub(super) struct Stage {
     pub(super) has_arenas: bool,
     /// Why there are no arenas, if so.
     pub(super) out_of_memory: Option<ExecuteError>,
+    /// The state of branches and loops.
+    pub(super) flow: FlowState,
 }
 
 /// The parameters of one run.
@@ -153,6 +157,7 @@ impl Stage {
                 out_of_memory.is_none(),
             )?,
             out_of_memory,
+            flow: FlowState::new(program),
             waits: compiled.n_waits.iter().map(|_| Countdown::new()).collect(),
             ready: ReadySet::new(n_operations),
             nanoseconds: (0..n_timed).map(|_| AtomicU32::new(u32::MAX)).collect(),
@@ -334,12 +339,16 @@ pub(super) fn run_serially(stage: &Stage, request: &Request) -> Result<(), Execu
     let n_operations = stage.compiled.operations.len();
     let mut events = request.listeners.event_buffer(n_operations);
     let mut outcome = Ok(());
-    for rank in 0..to_u32(n_operations) {
-        outcome = request
-            .check_interrupts()
-            .and_then(|()| step::execute(stage, request, rank, &mut events));
-        if outcome.is_err() {
-            break;
+    if let Some(flow) = &stage.compiled.flow {
+        outcome = flow::run(stage, request, flow, &mut events);
+    } else {
+        for rank in 0..to_u32(n_operations) {
+            outcome = request
+                .check_interrupts()
+                .and_then(|()| step::execute(stage, request, rank, &mut events));
+            if outcome.is_err() {
+                break;
+            }
         }
     }
     request.listeners.hand_on(events);
@@ -661,6 +670,23 @@ impl Run {
                 break;
             };
             let interrupted = self.request.check_interrupts();
+            if let Some(flow) = &self.stage.compiled.flow
+                && flow.concerns(rank)
+                && interrupted.is_ok()
+            {
+                match flow::begin(&self.stage, &self.request, rank, &mut events) {
+                    Ok(Begun::Live) => {}
+                    Ok(Begun::Ended(last)) => {
+                        n_ended += (last - rank) as usize + 1;
+                        next = self.release(last, helpers);
+                        continue;
+                    }
+                    Err(failure) => {
+                        self.fail(failure);
+                        continue;
+                    }
+                }
+            }
             if self.stage.program.is_async
                 && interrupted.is_ok()
                 && let Some(started) = self.start_later(rank, &mut events)

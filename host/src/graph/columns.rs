@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::OnceLock;
 
 use hashbrown::HashMap;
 
 use serde::Serialize;
 
 use super::attr::AttrSet;
+use super::bodies::{Bodies, LoopError};
 use super::function::Function;
 use crate::names::NameArena;
 use crate::names::Strings;
@@ -178,6 +180,8 @@ pub struct Graph {
     pub(super) is_checked: bool,
     pub(super) sinkless: Vec<NodeId>,
     pub(super) preloaded: Vec<bool>,
+    /// Found when it is first asked for: a graph that is only placed may have any loops.
+    pub(super) bodies: OnceLock<Result<Bodies, LoopError>>,
 }
 
 impl Graph {
@@ -200,6 +204,15 @@ impl Graph {
     /// Returns whether a node is a placeholder: it is fed, never executed.
     pub(crate) fn is_placeholder(&self, node: NodeId) -> bool {
         matches!(self.op(node), "Placeholder" | "PlaceholderV2")
+    }
+
+    /// Returns the bodies of the graph: its loops, and the nodes outside of them.
+    ///
+    /// # Errors
+    /// [`LoopError`] if the loops cannot be executed; such a graph can still be placed.
+    pub fn bodies(&self) -> Result<&Bodies, LoopError> {
+        let found = self.bodies.get_or_init(|| Bodies::of(self));
+        found.as_ref().map_err(LoopError::clone)
     }
 
     /// Returns the name for reports: that of the file, or the one that the app chose.

@@ -6,11 +6,14 @@
 mod assemble;
 mod attr;
 mod attr_from;
+mod bodies;
 mod columns;
 mod function;
 
 pub use assemble::{GraphAssembler, GraphError, Input, NodeSpec, Output, Work};
 pub use attr::{AttrSet, AttrValue};
+pub use bodies::{Bodies, Body, BodyId, Guard, LoopError};
+pub(crate) use bodies::{is_exit, is_merge, is_switch};
 pub use columns::{BackEdge, Csr, EdgeKind, Graph, NONE, NodeClass, NodeId, TensorId};
 pub use function::{Function, FunctionArg, FunctionNode};
 

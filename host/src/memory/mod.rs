@@ -11,7 +11,7 @@ mod settled;
 mod sweep;
 pub(crate) mod whole;
 
-pub(crate) use order::serial_order;
+pub(crate) use order::{LoopSteps, serial_order};
 pub(crate) use settled::Settled;
 pub(crate) use settled::is_constant;
 pub(crate) use sweep::Sweep;

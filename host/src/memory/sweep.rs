@@ -85,7 +85,7 @@ impl<'a> Sweep<'a> {
         Self {
             bytes,
             memory_of: memory_of.collect(),
-            order: serial_order(plan, &settled.is_settled),
+            order: serial_order(plan, &settled.is_settled).steps,
             plan,
             graph,
             is_fetched,

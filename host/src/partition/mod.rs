@@ -17,7 +17,7 @@ pub(crate) use rewrite::{Rewritten, rewrite};
 
 use crate::candidates::{Candidates, HostMemory};
 use crate::device::DeviceSet;
-use crate::graph::{Graph, NodeId, TensorId};
+use crate::graph::{BodyId, Graph, LoopError, NONE, NodeId, TensorId, is_switch};
 use crate::names::DeviceId;
 use crate::plan::Plan;
 use crate::tensor::{DType, PartialShape};
@@ -36,11 +36,21 @@ pub struct RunRequest {
 
 impl RunRequest {
     /// Returns the request of a run of the whole graph: every placeholder is fed, and every output
-    /// without readers is fetched.
+    /// without readers is fetched, except for outputs inside of loops and of branches that may not
+    /// be taken.
     pub fn whole(graph: &Graph) -> Self {
         let is_placeholder = |node: NodeId| graph.op(node).starts_with("Placeholder");
         let outputs = |node: NodeId| graph.output_range(node).map(tensor_id);
         let is_last = |node: NodeId| graph.successors().row(node.index()).is_empty();
+        // Inside of loops and behind switches there may be no value, or many.
+        let bodies = graph.bodies().ok();
+        let is_certain = |node: NodeId| {
+            bodies.is_none_or(|bodies| {
+                bodies.of_outputs(graph, node) == BodyId::OUTERMOST
+                    && bodies.guard_of(node) == NONE
+                    && !is_switch(graph.op(node))
+            })
+        };
         Self {
             feeds: graph
                 .nodes()
@@ -49,7 +59,7 @@ impl RunRequest {
                 .collect(),
             fetches: graph
                 .nodes()
-                .filter(|&node| is_last(node) && !is_placeholder(node))
+                .filter(|&node| is_last(node) && !is_placeholder(node) && is_certain(node))
                 .flat_map(outputs)
                 .collect(),
             targets: Vec::new(),
@@ -95,6 +105,20 @@ pub enum PartitionError {
         dtype: DType,
         /// Its shape, as far as known.
         shape: PartialShape,
+    },
+    /// The loops of the graph cannot be executed.
+    #[error(transparent)]
+    Loop(#[from] LoopError),
+    /// A tensor inside of a loop is fed or fetched: it has a value per iteration.
+    #[error(
+        "tensor `{tensor}` is inside of loop `{frame}`, where it has a value in each iteration; \
+         it cannot be fed or fetched: use a result of the loop"
+    )]
+    InsideLoop {
+        /// The tensor.
+        tensor: String,
+        /// The loop.
+        frame: String,
     },
     /// The plan has more steps or values than 32-bit ids can number.
     #[error("the plan has more steps or values than 32-bit ids can number")]
@@ -163,8 +187,19 @@ pub(crate) fn partition(
     assignment: &Assignment<'_>,
     request: &RunRequest,
 ) -> Result<Plan, PartitionError> {
-    let pruned = prune::prune(assignment.graph, request)?;
-    partitioner::Partitioner::new(assignment, &pruned).partition(request)
+    let graph = assignment.graph;
+    let pruned = prune::prune(graph, request)?;
+    let bodies = graph.bodies()?;
+    for &tensor in request.feeds.iter().chain(&request.fetches) {
+        let body = bodies.of_outputs(graph, graph.producer(tensor).0);
+        if body != BodyId::OUTERMOST {
+            return Err(PartitionError::InsideLoop {
+                tensor: graph.tensor_name(tensor),
+                frame: bodies.body(body).name.to_string(),
+            });
+        }
+    }
+    partitioner::Partitioner::new(assignment, &pruned, bodies).partition(request)
 }
 
 #[cfg(test)]
@@ -175,7 +210,6 @@ mod tests {
 
     use super::*;
     use crate::execute::fake::Sketch;
-    use crate::graph::NONE;
     use crate::plan::{Fetch, Payload, StepId, StepKind};
 
     /// `CPU`s have one memory space, the device of index 3 has two.

@@ -5,10 +5,10 @@ use smallvec::SmallVec;
 
 use super::prune::Pruned;
 use super::{Assignment, PartitionError, RunRequest};
-use crate::graph::{Csr, EdgeKind, NONE, NodeId, TensorId};
+use crate::graph::{Bodies, BodyId, Csr, EdgeKind, NONE, NodeId, TensorId};
 use crate::names::DeviceId;
 use crate::plan::{
-    Feed, Fetch, MemorySpace, Partition, Payload, Plan, Step, StepId, StepKind, Transfer,
+    BackInput, Feed, Fetch, MemorySpace, Partition, Payload, Plan, Step, StepId, StepKind, Transfer,
     TransferId, Value, ValueId,
 };
 
@@ -20,6 +20,7 @@ const MOVES_FIRST: i32 = i32::MAX;
 pub(super) struct Partitioner<'a> {
     assignment: &'a Assignment<'a>,
     pruned: &'a Pruned,
+    bodies: &'a Bodies,
     plan: Plan,
     /// Per value the step that writes it.
     writers: Vec<StepId>,
@@ -34,10 +35,15 @@ pub(super) struct Partitioner<'a> {
 }
 
 impl<'a> Partitioner<'a> {
-    pub(super) fn new(assignment: &'a Assignment<'a>, pruned: &'a Pruned) -> Self {
+    pub(super) fn new(
+        assignment: &'a Assignment<'a>,
+        pruned: &'a Pruned,
+        bodies: &'a Bodies,
+    ) -> Self {
         Self {
             assignment,
             pruned,
+            bodies,
             plan: Plan::default(),
             writers: Vec::new(),
             executes: vec![NONE; assignment.graph.n_nodes()],
@@ -66,14 +72,10 @@ impl<'a> Partitioner<'a> {
         for (index, &tensor) in (0u32..).zip(&request.fetches) {
             self.fetch(index, tensor)?;
         }
-        self.plan.back_edges = self
-            .assignment
-            .graph
-            .back_edges()
-            .chunks_exact(2)
-            .map(|pair| (NodeId(pair[0]), NodeId(pair[1])))
-            .filter(|&(from, to)| self.pruned.runs[from.index()] && self.pruned.runs[to.index()])
-            .collect();
+        if self.bodies.has_loops() {
+            self.plan.bodies = self.bodies.all().to_vec();
+            self.close_loops()?;
+        }
         self.finish()
     }
 
@@ -97,7 +99,8 @@ impl<'a> Partitioner<'a> {
             .assignment
             .start_order
             .map_or(0, |order| order[node.index()]);
-        let step = self.push_step(StepKind::Execute(node), device, inputs, priority)?;
+        let body = self.bodies.of_node(node);
+        let step = self.push_step(StepKind::Execute(node), device, inputs, priority, body)?;
         if let Some(queues) = self.assignment.queues {
             self.plan.steps[step.index()].queue = queues[node.index()];
         }
@@ -112,6 +115,31 @@ impl<'a> Partitioner<'a> {
         Ok(())
     }
 
+    /// Connects the back edges, after all steps that they connect have been added.
+    fn close_loops(&mut self) -> Result<(), PartitionError> {
+        let graph = self.assignment.graph;
+        for edge in graph.back_inputs() {
+            if !self.pruned.runs[edge.to.index()] {
+                continue;
+            }
+            let device = self.assignment.device(edge.to);
+            let space = self.input_space(edge.to, edge.input as usize, edge.tensor);
+            // No forward edge has carried the tensor, so it has no number. Transfers are named by
+            // the edges that they serve: this one by the first of the Merge.
+            let first = graph.predecessors().range(edge.to.index()).start;
+            let value = self.arrival(edge.tensor, device, space, to_u32(first)?)?;
+            self.plan.values[value.index()].n_readers += 1;
+            self.plan.back_inputs.push(BackInput {
+                step: StepId(self.executes[edge.to.index()]),
+                input: edge.input,
+                value,
+            });
+        }
+        let order = |input: &BackInput| (input.step, input.input);
+        self.plan.back_inputs.sort_unstable_by_key(order);
+        Ok(())
+    }
+
     fn fetch(&mut self, index: u32, tensor: TensorId) -> Result<(), PartitionError> {
         let fetch = if let Some(&feed) = self.pruned.fed.get(&tensor) {
             Fetch::Fed(tensor, feed)
@@ -119,7 +147,9 @@ impl<'a> Partitioner<'a> {
             let value = self.home(tensor);
             let device = self.plan.values[value.index()].device;
             let inputs = SmallVec::from_slice(&[value]);
-            let step = self.push_step(StepKind::Fetch(index), device, inputs, MOVES_FIRST)?;
+            let kind = StepKind::Fetch(index);
+            let body = BodyId::OUTERMOST;
+            let step = self.push_step(kind, device, inputs, MOVES_FIRST, body)?;
             Fetch::Step(tensor, step)
         };
         self.plan.fetches.push(fetch);
@@ -141,7 +171,8 @@ impl<'a> Partitioner<'a> {
                 return Ok(value);
             }
             let kind = StepKind::Feed(feed);
-            let step = self.push_step(kind, device, SmallVec::new(), MOVES_FIRST)?;
+            let body = BodyId::OUTERMOST;
+            let step = self.push_step(kind, device, SmallVec::new(), MOVES_FIRST, body)?;
             let value = self.push_value(step, tensor, device, space)?;
             self.plan.feeds[feed as usize].steps.push(step);
             self.arrivals.insert(key, value);
@@ -228,13 +259,16 @@ impl<'a> Partitioner<'a> {
         let id = TransferId(to_u32(self.plan.transfers.len())?);
         let inputs = transfer.sent.into_iter().collect();
         let kind = StepKind::Send(id);
-        let send = self.push_step(kind, transfer.source, inputs, MOVES_FIRST)?;
+        let producer = transfer.payload.producer(self.assignment.graph);
+        let body = self.bodies.of_outputs(self.assignment.graph, producer);
+        let send = self.push_step(kind, transfer.source, inputs, MOVES_FIRST, body)?;
         if let Payload::Control(producer) = transfer.payload {
             let runs = StepId(self.executes[producer.index()]);
             self.edges.push((runs, send));
         }
         let kind = StepKind::Receive(id);
-        let receive = self.push_step(kind, transfer.destination, SmallVec::new(), MOVES_FIRST)?;
+        let (to, inputs) = (transfer.destination, SmallVec::new());
+        let receive = self.push_step(kind, to, inputs, MOVES_FIRST, body)?;
         self.edges.push((send, receive));
         self.plan.transfers.push(transfer);
         Ok(receive)
@@ -246,6 +280,7 @@ impl<'a> Partitioner<'a> {
         device: DeviceId,
         inputs: SmallVec<[ValueId; 3]>,
         priority: i32,
+        body: BodyId,
     ) -> Result<StepId, PartitionError> {
         let id = StepId(to_u32(self.plan.steps.len())?);
         for &input in &inputs {
@@ -261,6 +296,7 @@ impl<'a> Partitioner<'a> {
             n_waits: 0,
             priority,
             queue: 0,
+            body,
         });
         Ok(id)
     }

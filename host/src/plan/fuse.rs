@@ -53,7 +53,8 @@ impl Plan {
         let value_now = |value: ValueId| ValueId(new_value[value.index()]);
 
         let mut plan = Self {
-            back_edges: self.back_edges.clone(),
+            bodies: self.bodies.clone(),
+            back_inputs: self.back_inputs.clone(),
             transfers: self.transfers.clone(),
             feeds: self.feeds.clone(),
             fetches: self.fetches.clone(),
@@ -87,6 +88,11 @@ impl Plan {
             for value in &step.inputs {
                 plan.values[value.index()].n_readers += 1;
             }
+        }
+        for input in &mut plan.back_inputs {
+            input.step = step_now(input.step);
+            input.value = value_now(input.value);
+            plan.values[input.value.index()].n_readers += 1;
         }
         for transfer in &mut plan.transfers {
             transfer.sent = transfer.sent.map(value_now);

@@ -11,16 +11,15 @@
 //!   partition as a whole, or a remote peer, needs only the partition and the [`Transfer`]s that
 //!   its steps name: partitions interact only by transfers.
 //! - [`Step`]: what a device does: execute a node, send, receive, take a feed, or output a fetch.
-//!   [`Plan::successors`] and [`Step::n_waits`] are for dependency counting. Dead tensors will
-//!   travel the same edges as live ones; a frame of a loop will be a new set of counters and values
-//!   over the same steps.
+//!   [`Plan::successors`] and [`Step::n_waits`] are for dependency counting. [`Step::body`] says
+//!   whether it is executed once per run or once per iteration of a loop.
 //! - [`Value`]: a tensor in one memory, with its number of readers. Dropping after the last reader
-//!   and memory planning need it. Each value is written by one step, once per run (later: once per
-//!   iteration).
+//!   and memory planning need it. Each value is written by one step, once per execution of its
+//!   body.
 //! - [`Transfer`]: one send/receive pair. Sending and receiving are separate steps, so they may be
 //!   asynchronous.
-//! - [`Plan::back_edges`]: the back edges of loops, which no step waits for. They are kept for
-//!   later use; [`crate::execute`] rejects plans that have any.
+//! - [`BackInput`]: an input that the previous iteration of a loop provides, which no step waits
+//!   for.
 
 mod fuse;
 #[expect(clippy::module_inception, reason = "the type gives the file its name")]
@@ -28,5 +27,5 @@ mod plan;
 mod transfer;
 
 pub(crate) use fuse::FusedStep;
-pub use plan::{Feed, Fetch, Partition, Plan, Step, StepId, StepKind, Value, ValueId};
+pub use plan::{BackInput, Feed, Fetch, Partition, Plan, Step, StepId, StepKind, Value, ValueId};
 pub use transfer::{MemorySpace, Payload, Transfer, TransferId};

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::graph::{Csr, NodeId, TensorId};
+use crate::graph::{Body, BodyId, Csr, NodeId, TensorId};
 use crate::names::DeviceId;
 
 use super::transfer::{MemorySpace, Transfer, TransferId};
@@ -72,6 +72,10 @@ pub struct Step {
     /// queue (such as all devices of type CPU) ignore it, and so does the executor, which starts
     /// any ready step.
     pub queue: u32,
+    /// The body that executes it: once per run, or once per iteration of a loop. A transfer is
+    /// executed by the body that writes what it sends, so what is the same in all iterations is
+    /// sent once.
+    pub body: BodyId,
 }
 
 impl Step {
@@ -137,6 +141,17 @@ impl Fetch {
     }
 }
 
+/// An input of a `Merge` that the previous iteration of its loop provides. No step waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BackInput {
+    /// The step that executes the `Merge`.
+    pub step: StepId,
+    /// Index among all data inputs of the node. [`Step::inputs`] has only the others.
+    pub input: u32,
+    /// What it reads, on its own device: the output of a `NextIteration`, or a transfer of it.
+    pub value: ValueId,
+}
+
 /// The steps of a run, with their devices and order. Immutable, and valid for any number of runs,
 /// including concurrent ones.
 ///
@@ -152,7 +167,9 @@ pub struct Plan {
     pub(crate) transfers: Vec<Transfer>,
     pub(crate) feeds: Vec<Feed>,
     pub(crate) fetches: Vec<Fetch>,
-    pub(crate) back_edges: Vec<(NodeId, NodeId)>,
+    /// Empty if the graph has no loops.
+    pub(crate) bodies: Vec<Body>,
+    pub(crate) back_inputs: Vec<BackInput>,
 }
 
 impl Plan {
@@ -202,9 +219,22 @@ impl Plan {
         &self.fetches
     }
 
-    /// Returns the (from, to) nodes of the back edges of loops.
-    pub fn back_edges(&self) -> &[(NodeId, NodeId)] {
-        &self.back_edges
+    /// Returns the bodies of the graph, by [`Step::body`]; empty if it has no loops.
+    pub fn bodies(&self) -> &[Body] {
+        &self.bodies
+    }
+
+    /// Returns the inputs that the previous iteration of a loop provides, ordered by step and
+    /// input.
+    pub fn back_inputs(&self) -> &[BackInput] {
+        &self.back_inputs
+    }
+
+    /// Returns the back inputs of a step.
+    pub fn back_inputs_of(&self, step: StepId) -> &[BackInput] {
+        let start = self.back_inputs.partition_point(|input| input.step < step);
+        let rest = &self.back_inputs[start..];
+        &rest[..rest.partition_point(|input| input.step == step)]
     }
 
     /// Returns the nodes that run, in topological order, with their devices.

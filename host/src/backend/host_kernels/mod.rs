@@ -10,6 +10,7 @@ use crate::device::KernelError;
 use crate::tensor::Element;
 use crate::tensor::Shape;
 
+pub(in crate::backend) mod control;
 pub(in crate::backend) mod shape;
 pub(in crate::backend) mod state;
 

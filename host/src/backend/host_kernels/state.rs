@@ -50,6 +50,16 @@ pub(in crate::backend) fn identity(_: &KernelConstruction<'_>) -> Made {
     view(|context| Ok(context.input(0)?.shape().clone()))
 }
 
+/// TensorFlow `IdentityN`.
+pub(in crate::backend) fn identity_n(_: &KernelConstruction<'_>) -> Made {
+    kernel(|context| {
+        for index in 0..context.n_inputs() {
+            context.set_output(index, context.input(index)?.clone())?;
+        }
+        Ok(())
+    })
+}
+
 /// TensorFlow `NoOp`.
 pub(in crate::backend) fn no_op(_: &KernelConstruction<'_>) -> Made {
     Ok(Box::new(NoOp))

@@ -10,14 +10,15 @@ use rustc_hash::FxHashMap;
 use super::Action;
 use crate::device::{
     AllocatorAttributes, DeviceError, DeviceSet, FusedNode, KernelCreationError, KernelDevice,
-    KernelRegistry, check_constant, create_kernel, panic_message,
+    KernelError, KernelRegistry, check_constant, create_kernel, panic_message,
 };
 use crate::execute::error::{ExecuteError, NodeSite};
-use crate::graph::{Graph, NodeId, TensorId};
+use crate::graph::{Graph, NodeId, TensorId, is_merge, is_switch};
 use crate::names::DeviceId;
 use crate::ops::{OpRegistry, decides_dead_tensors};
-use crate::plan::MemorySpace;
-use crate::tensor::Tensor;
+use crate::execute::prepare::Program;
+use crate::plan::{MemorySpace, StepId, StepKind};
+use crate::tensor::{DType, Literal, LiteralData, Shape, Tensor};
 use crate::trace::{EventKind, Recorder};
 
 /// The kernels and constants of one graph, created when a plan first needs them.
@@ -110,6 +111,10 @@ impl KernelCache {
         let action = self.make(node, device, on_host)?;
         let call = match &action {
             Action::Constant(_) => "make_tensor",
+            Action::Switch | Action::Merge | Action::PassOn => {
+                made.insert(key, action.clone());
+                return Ok(action);
+            }
             Action::Kernel(_) if self.is_kept(node) => "op_segment.find_or_create",
             Action::Kernel(_) => "create_kernel",
         };
@@ -118,7 +123,7 @@ impl KernelCache {
             Action::Kernel(_) if self.is_kept(node) => {
                 format!("{} of session {}", self.graph.op(node), self.session)
             }
-            Action::Kernel(_) => self.graph.op(node).to_owned(),
+            _ => self.graph.op(node).to_owned(),
         });
         made.insert(key, action.clone());
         Ok(action)
@@ -140,7 +145,7 @@ impl KernelCache {
         let op = self.graph.op(node);
         let site = || self.site(node, device);
         if decides_dead_tensors(op) {
-            return Err(self.control_flow(node));
+            return self.control_flow(node, device);
         }
         let attrs = self.graph.attrs(node);
         let failed = |source| ExecuteError::Prepare {
@@ -201,14 +206,107 @@ impl KernelCache {
             node: self.graph.node_name(node).to_owned(),
             op: self.graph.op(node).to_owned(),
             device: device.attributes().name.clone(),
+            iteration: None,
         })
     }
 
-    pub(super) fn control_flow(&self, node: NodeId) -> ExecuteError {
-        ExecuteError::ControlFlow {
-            node: self.graph.node_name(node).to_owned(),
-            op: self.graph.op(node).to_owned(),
+    /// Returns how the executor itself executes a node that decides which tensors are dead. Its
+    /// kernels are only registered to say which devices take it.
+    fn control_flow(
+        &self,
+        node: NodeId,
+        device: &dyn KernelDevice,
+    ) -> Result<Action, ExecuteError> {
+        let op = self.graph.op(node);
+        let inputs = self.graph.all_data_inputs(node);
+        let dtype = |tensor: TensorId| self.graph.tensor_dtypes()[tensor.index()];
+        let outputs = &self.graph.tensor_dtypes()[self.graph.output_range(node)];
+        let invalid = |problem: String| ExecuteError::Prepare {
+            site: self.site(node, device),
+            source: Box::new(KernelError::invalid(problem)),
+        };
+        let (action, passed, n_inputs) = if is_switch(op) {
+            if outputs.is_empty() {
+                return Err(invalid("it has no outputs".to_owned()));
+            }
+            let selector = if op == "_SwitchN" { DType::I32 } else { DType::Bool };
+            if inputs.get(1).is_some_and(|&input| dtype(input) != selector) {
+                return Err(invalid(format!("its second input must be a scalar {selector}")));
+            }
+            (Action::Switch, outputs, 2)
+        } else if is_merge(op) {
+            if inputs.is_empty() || !matches!(outputs.len(), 1 | 2) {
+                let found = (inputs.len(), outputs.len());
+                return Err(invalid(format!(
+                    "a Merge has inputs and one or two outputs, not {} and {}",
+                    found.0, found.1
+                )));
+            }
+            if let Some(&index) = outputs.get(1).filter(|&&index| index != DType::I32) {
+                return Err(invalid(format!("its output `value_index` is int32, not {index}")));
+            }
+            (Action::Merge, &outputs[..1], inputs.len())
+        } else {
+            (Action::PassOn, outputs, 1)
+        };
+        if inputs.len() != n_inputs || matches!(action, Action::PassOn) && outputs.len() != 1 {
+            return Err(invalid(format!(
+                "{op} does not have {} inputs and {} outputs",
+                inputs.len(),
+                outputs.len()
+            )));
         }
+        let n_passed = if matches!(action, Action::Merge) { n_inputs } else { 1 };
+        for &input in &inputs[..n_passed] {
+            if let Some(other) = passed.iter().find(|&&output| output != dtype(input)) {
+                return Err(invalid(format!(
+                    "it passes on a tensor of type {} as {other}",
+                    dtype(input)
+                )));
+            }
+        }
+        Ok(action)
+    }
+
+    /// Returns the values of the output `value_index` of each `Merge` of which it is read.
+    pub(super) fn merge_indices(
+        &self,
+        program: &Program,
+    ) -> Result<FxHashMap<StepId, Box<[Tensor]>>, ExecuteError> {
+        let mut indices = FxHashMap::default();
+        let steps = program.plan.step_ids().map(StepId);
+        for ((id, step), action) in steps.zip(program.plan.steps()).zip(&program.actions) {
+            let (Some(Action::Merge), StepKind::Execute(node)) = (action, step.kind) else {
+                continue;
+            };
+            let Some(output) = step.outputs().nth(1) else {
+                continue;
+            };
+            let value = &program.plan.values()[output.index()];
+            if value.n_readers == 0 {
+                continue;
+            }
+            let device = kernel_device(&self.devices, step.device)?;
+            let attributes = AllocatorAttributes {
+                on_host: value.space == MemorySpace::Host,
+                ..AllocatorAttributes::default()
+            };
+            let n_inputs = step.inputs.len() + program.plan.back_inputs_of(id).len();
+            let made = (0..n_inputs).map(|index| {
+                let index = i32::try_from(index).unwrap_or(i32::MAX);
+                let data = LiteralData::Dense(Arc::new(index.to_le_bytes()));
+                let literal = Literal::new(DType::I32, Shape::scalar(), data);
+                let literal = literal.map_err(|error| KernelError::invalid(error.to_string()))?;
+                device.make_tensor(&literal, attributes)
+            });
+            let made: Result<Box<[Tensor]>, KernelError> = made.collect();
+            let made = made.map_err(|source| ExecuteError::Prepare {
+                site: self.site(node, device),
+                source: Box::new(source),
+            })?;
+            indices.insert(id, made);
+        }
+        Ok(indices)
     }
 }
 

@@ -4,13 +4,18 @@
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::sync::Arc;
+use std::sync::mpsc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 use super::OpExecution;
 use crate::device::AsyncKernel;
 use crate::device::AsyncKernelContext;
 use crate::device::DeviceContext;
+use crate::device::Done;
 use crate::device::KernelError;
 use crate::device::panic_message;
+use crate::execute::copy::{guarded, kernel_device};
 use crate::execute::error::ExecuteError;
 use crate::execute::prepare::Action;
 use crate::execute::run::Request;
@@ -21,6 +26,9 @@ use crate::plan::StepKind;
 use crate::tensor::Tensor;
 use crate::trace::Event;
 use crate::trace::TransferWay;
+
+/// How often a thread that waits for an asynchronous kernel checks whether the run is cancelled.
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The operation to start.
 pub(in crate::execute) enum LaterStart<'a> {
@@ -50,6 +58,66 @@ pub(in crate::execute) fn start_later<'a>(
         StepKind::Receive(_) | StepKind::Feed(_) => None,
     }));
     start.unwrap_or_else(|panic| Some(Err(execution.panicked(panic_message(&*panic)))))
+}
+
+/// Starts an asynchronous kernel and waits for its end, for operations in loops. `None` for all
+/// other operations, which end when they return.
+pub(super) fn start_and_wait(
+    execution: OpExecution<'_>,
+    events: &mut Vec<Event>,
+) -> Option<Result<(), ExecuteError>> {
+    let (stage, request, rank) = (execution.stage, execution.request, execution.rank);
+    let StepKind::Execute(node) = execution.operation.kind else {
+        return None;
+    };
+    let start_ns = match request.listeners.is_any() {
+        true => request.listeners.now_ns(),
+        false => 0,
+    };
+    let start = catch_unwind(AssertUnwindSafe(|| execution.kernel_start(node).transpose()));
+    let start =
+        start.unwrap_or_else(|panic| Some(Err(execution.panicked(panic_message(&*panic)))))?;
+    let (kernel, context) = match start {
+        Ok(LaterStart::Kernel(kernel, context)) => (kernel, *context),
+        Ok(_) => unreachable!("this starts kernels only"),
+        Err(error) => return Some(Err(error)),
+    };
+    let (sender, ended) = mpsc::channel();
+    let done = Done::new(move |mut context: Option<AsyncKernelContext>, result| {
+        let result = guarded(|| {
+            if let Some(context) = &mut context {
+                context.hand_accessed();
+            }
+            result
+        });
+        // The run may be over.
+        let _ = sender.send((context, result));
+    });
+    let device = kernel_device(&stage.program.devices, execution.operation.device);
+    let started = catch_unwind(AssertUnwindSafe(|| {
+        device.compute_async(kernel, context, done);
+    }));
+    if let Err(panic) = started {
+        return Some(Err(execution.panicked(panic_message(&*panic))));
+    }
+    loop {
+        match ended.recv_timeout(CHECK_INTERVAL) {
+            Ok(result) => {
+                return Some(end_kernel(stage, request, rank, start_ns, result, events));
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                if let Err(interrupt) = request.check_interrupts() {
+                    request.async_cancel.cancel();
+                    return Some(Err(interrupt));
+                }
+            }
+            // The callback was dropped, which has already reported a failure.
+            Err(RecvTimeoutError::Disconnected) => {
+                let lost = KernelError::invalid("the kernel dropped its callback");
+                return Some(Err(execution.failed(node, &execution.inputs(), lost)));
+            }
+        }
+    }
 }
 
 /// Returns the error for an asynchronous kernel that panicked when it was started.

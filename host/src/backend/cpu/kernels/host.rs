@@ -1,6 +1,7 @@
 //! Constants, feeds, views of tensors, and shapes: the ops whose kernels all devices share.
 
 use crate::backend::cpu::kernels::def;
+use crate::backend::host_kernels::control;
 use crate::backend::host_kernels::shape;
 use crate::backend::host_kernels::state;
 use crate::backend::types::INDICES;
@@ -8,6 +9,7 @@ use crate::device::KernelRegistry;
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     views(registry);
+    control_flow(registry);
     shapes(registry);
 }
 
@@ -38,6 +40,18 @@ fn views(registry: &mut KernelRegistry) {
             .with_factory(shape::expand_dims),
     );
     registry.register(def("Squeeze").with_factory(shape::squeeze));
+}
+
+fn control_flow(registry: &mut KernelRegistry) {
+    for op in ["Switch", "RefSwitch", "_SwitchN", "Merge", "RefMerge"] {
+        registry.register(def(op).with_factory(control::of_executor));
+    }
+    for op in control::PASSING {
+        registry.register(def(op).with_factory(state::identity));
+    }
+    registry.register(def("LoopCond").with_factory(state::identity));
+    registry.register(def("ControlTrigger").with_factory(state::no_op));
+    registry.register(def("IdentityN").with_factory(state::identity_n));
 }
 
 fn shapes(registry: &mut KernelRegistry) {

@@ -8,6 +8,7 @@
 //! their readers need them. Unlike in TensorFlow, int32 data is on the device like any other data:
 //! its sums and matmuls have kernels here, and each round trip would cost two transfers.
 
+use crate::backend::host_kernels::control;
 use crate::backend::host_kernels::shape;
 use crate::backend::host_kernels::state;
 use crate::backend::source::kernels::Table;
@@ -16,6 +17,7 @@ use crate::backend::types::INDICES;
 
 pub(super) fn register(table: &mut Table<'_>) {
     views(table);
+    control_flow(table);
     shapes(table);
 }
 
@@ -46,6 +48,32 @@ fn views(table: &mut Table<'_>) {
     table.add(def.with_factory(shape::expand_dims));
     let def = table.def("Squeeze").with_types("T", &ELEMENTS);
     table.add(def.with_factory(shape::squeeze));
+}
+
+fn control_flow(table: &mut Table<'_>) {
+    for (op, selector) in [
+        ("Switch", "pred"),
+        ("RefSwitch", "pred"),
+        ("_SwitchN", "output_index"),
+    ] {
+        let def = table.def(op).with_types("T", &ELEMENTS);
+        table.add(def.with_host_memory(selector).with_factory(control::of_executor));
+    }
+    for op in ["Merge", "RefMerge"] {
+        let def = table.def(op).with_types("T", &ELEMENTS);
+        table.add(def.with_host_memory("value_index").with_factory(control::of_executor));
+    }
+    for op in control::PASSING {
+        let def = table.def(op).with_types("T", &ELEMENTS);
+        table.add(def.with_factory(state::identity));
+    }
+    // The condition decides on the host.
+    let def = table.def("LoopCond").with_host_memory("input").with_host_memory("output");
+    table.add(def.with_factory(state::identity));
+    let def = table.def("ControlTrigger");
+    table.add(def.with_factory(state::no_op));
+    let def = table.def("IdentityN").with_types("T", &ELEMENTS);
+    table.add(def.with_factory(state::identity_n));
 }
 
 fn shapes(table: &mut Table<'_>) {

@@ -1,4 +1,4 @@
-//! Function bodies as graphs, which placement inspects (TensorFlow `InstantiateFunction`).
+//! Function bodies as graphs (TensorFlow `InstantiateFunction`).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::candidates::options::OpArguments;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
 use crate::graph::Function;
@@ -30,18 +29,21 @@ use crate::tensor::PartialShape;
 /// The limit of slots, since an attribute of a few bytes can request billions of tensors.
 const SLOTS_MAX: usize = 1 << 16;
 
+/// Looks up the definition of an op.
+pub(crate) type Definitions<'a> = &'a dyn Fn(&str) -> Option<&'a OpDef>;
+
 /// A body whose arguments and results are nodes.
 #[derive(Debug)]
-pub(super) struct Body {
-    pub(super) graph: Graph,
+pub(crate) struct Body {
+    pub(crate) graph: Graph,
     /// Names of the `_Arg` nodes, in slot order.
-    pub(super) args: Vec<String>,
+    pub(crate) args: Vec<String>,
     /// Names of the `_Retval` nodes, in slot order.
-    pub(super) results: Vec<String>,
+    pub(crate) results: Vec<String>,
 }
 
 /// Returns the function as an op with these attributes.
-pub(super) fn signature(function: &Function, attrs: &AttrSet) -> OpDef {
+pub(crate) fn signature(function: &Function, attrs: &AttrSet) -> OpDef {
     let args = |args: &[FunctionArg]| args.iter().map(|arg| arg_def(arg, attrs)).collect();
     let (inputs, outputs) = (args(&function.args), args(&function.results));
     OpDef::from_parts(Arc::clone(&function.name), inputs, outputs, Vec::new())
@@ -69,7 +71,7 @@ fn arg_def(arg: &FunctionArg, attrs: &AttrSet) -> ArgDef {
 ///
 /// # Errors
 /// The problem of the attributes, as text.
-pub(super) fn result_slots(function: &Function, attrs: &AttrSet) -> Result<Vec<TypedSlot>, String> {
+pub(crate) fn result_slots(function: &Function, attrs: &AttrSet) -> Result<Vec<TypedSlot>, String> {
     output_slots(&signature(function, attrs), attrs)
 }
 
@@ -85,11 +87,11 @@ fn output_slots(op: &OpDef, attrs: &AttrSet) -> Result<Vec<TypedSlot>, String> {
 ///
 /// # Errors
 /// The problem of the function, as text.
-pub(super) fn instantiate(
+pub(crate) fn instantiate(
     function: &Function,
     attrs: &AttrSet,
     library: &Graph,
-    ops: &dyn OpArguments,
+    ops: Definitions<'_>,
 ) -> Result<Body, String> {
     let builder = Builder::new(function, attrs, library, ops)?;
     builder.build(function, attrs)
@@ -111,6 +113,14 @@ enum Source {
     Control(usize),
 }
 
+/// An input that closes a loop.
+struct BackSource {
+    from: usize,
+    slot: u32,
+    to: usize,
+    input: u32,
+}
+
 struct Builder<'a> {
     assembler: GraphAssembler,
     arg_slots: Vec<TypedSlot>,
@@ -124,7 +134,7 @@ impl<'a> Builder<'a> {
         function: &'a Function,
         attrs: &AttrSet,
         library: &Graph,
-        ops: &dyn OpArguments,
+        ops: Definitions<'_>,
     ) -> Result<Self, String> {
         let of_function = signature(function, attrs);
         let n_args = of_function
@@ -203,9 +213,10 @@ impl<'a> Builder<'a> {
             .collect())
     }
 
-    /// Returns the inputs of all nodes, data before control, without those that close a loop.
-    fn all_sources(&self) -> Result<Vec<Vec<Source>>, String> {
-        let of_node = |node: &Node<'_>| {
+    /// Returns the inputs of all nodes, data before control, without those that close a loop, which
+    /// are added to `back`.
+    fn all_sources(&self, back: &mut Vec<BackSource>) -> Result<Vec<Vec<Source>>, String> {
+        let of_node = |(consumer, node): (usize, &Node<'_>)| {
             let mut sources = Vec::new();
             for input in &node.node.inputs {
                 let found = self.sources(input);
@@ -218,14 +229,28 @@ impl<'a> Builder<'a> {
                 Source::Node { index, .. } => self.nodes[*index].node.op.ends_with("NextIteration"),
                 _ => false,
             };
-            sources.retain(|source| !(is_merge && closes_loop(source)));
+            let mut input = 0..;
+            sources.retain(|source| {
+                let input = input.next().unwrap_or(u32::MAX);
+                let closes = is_merge && closes_loop(source);
+                if let (true, Source::Node { index, slot }) = (closes, *source) {
+                    back.push(BackSource {
+                        from: index,
+                        slot,
+                        to: consumer,
+                        input,
+                    });
+                }
+                !closes
+            });
             Ok(sources)
         };
-        self.nodes.iter().map(of_node).collect()
+        self.nodes.iter().enumerate().map(of_node).collect()
     }
 
     fn build(mut self, function: &Function, attrs: &AttrSet) -> Result<Body, String> {
-        let sources = self.all_sources()?;
+        let mut back = Vec::new();
+        let sources = self.all_sources(&mut back)?;
         let order = self.order(&sources)?;
         let arg_slots = std::mem::take(&mut self.arg_slots);
         let mut args = Vec::with_capacity(arg_slots.len());
@@ -250,6 +275,11 @@ impl<'a> Builder<'a> {
             let (name, attrs) = (node.node, std::mem::take(&mut node.attrs));
             let outputs = std::mem::take(&mut node.outputs);
             ids[index] = self.add(&name.name, &name.op, &inputs, &name.device, attrs, &outputs)?;
+        }
+        for edge in back {
+            let (from, to) = (ids[edge.from], ids[edge.to]);
+            let added = self.assembler.add_back_input(from, edge.slot, to, edge.input);
+            added.map_err(|error| error.to_string())?;
         }
         let slots = result_slots(function, attrs)?;
         let mut results = Vec::with_capacity(slots.len());
@@ -373,11 +403,11 @@ fn described<'a>(
     node: &'a FunctionNode,
     attrs: AttrSet,
     library: &Graph,
-    ops: &dyn OpArguments,
+    ops: Definitions<'_>,
 ) -> Result<Node<'a>, String> {
     let called = library.find_function(&node.op);
     let called = called.map(|function| signature(function, &attrs));
-    let op = called.as_ref().or_else(|| ops.definition(&node.op));
+    let op = called.as_ref().or_else(|| ops(&node.op));
     let op = op.ok_or_else(|| format!("op `{}` is not defined", node.op))?;
     let slots = output_slots(op, &attrs)?;
     let ranges = op.outputs().iter().filter_map(|arg| {

@@ -1,0 +1,3 @@
+//! Functions of a graph's library: their bodies as graphs.
+
+pub(crate) mod body;
