@@ -12,6 +12,7 @@ use crate::device::DeviceError;
 use crate::device::KernelError;
 use crate::device::StatusCode;
 use crate::execute::ExecuteError;
+use crate::functions::LowerError;
 #[cfg(feature = "graphdef")]
 use crate::import::ImportError;
 use crate::partition::PartitionError;
@@ -53,6 +54,9 @@ pub enum Error {
     /// a registry can convert into it.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+    /// The functions that nodes of the graph call are wrong, or call themselves.
+    #[error(transparent)]
+    Lower(#[from] LowerError),
     /// A device is unavailable.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -191,6 +195,7 @@ impl Error {
             Self::Tensor(error) => KernelError::Tensor(error.clone()).code(),
             Self::UnknownNode { .. } | Self::NoSuchOutput { .. } => StatusCode::NotFound,
             Self::Build(_)
+            | Self::Lower(_)
             | Self::Proposal(_)
             | Self::SavedPlacement(_)
             | Self::Partition(_)

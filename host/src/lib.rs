@@ -69,7 +69,7 @@ pub mod graph;
 
 pub mod ops;
 
-pub(crate) mod functions;
+pub mod functions;
 
 pub mod builder;
 

@@ -132,9 +132,15 @@ fn of_tensorflow(graph: &Graph) -> KernelRegistry {
 /// Returns the values that a loop passes to its next iteration, which the order of the plan does
 /// not show.
 fn back_edges(plan: &Plan, graph: &Graph) -> Vec<String> {
-    let edges = plan.back_edges().iter();
-    let mut spelled: Vec<String> = edges
-        .map(|&(from, to)| format!("{} -> {}", graph.node_name(from), graph.node_name(to)))
+    let inputs = plan.back_inputs().iter();
+    let mut spelled: Vec<String> = inputs
+        .map(|input| {
+            let StepKind::Execute(to) = plan.step(input.step).kind else {
+                panic!("only nodes have back inputs");
+            };
+            let (from, _) = graph.producer(plan.values()[input.value.index()].tensor);
+            format!("{} -> {}", graph.node_name(from), graph.node_name(to))
+        })
         .collect();
     spelled.sort();
     spelled

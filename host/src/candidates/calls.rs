@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::functions::body;
 use crate::candidates::error::CandidatesError;
 use crate::candidates::facts::Facts;
 use crate::candidates::options::OpArguments;
 use crate::candidates::types::SupportedTypes;
+use crate::functions::body;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
 use crate::graph::Function;

@@ -5,10 +5,10 @@ use std::fmt;
 use crate::candidates::conflict::Conflict;
 use crate::device::KernelLookupError;
 use crate::device::StatusCode;
+use crate::functions::is_call;
 use crate::graph::GraphError;
 use crate::names::NameError;
 use crate::ops::NodeDefError;
-use crate::ops::is_control_flow;
 use crate::tensor::show_bytes;
 
 /// Why candidates cannot be enumerated. Each error names the node, its request, and the available
@@ -262,7 +262,7 @@ pub enum CandidatesError {
     NoSuchDefaultDevice(u32),
 }
 
-/// The registered kernels of an op, or that the op is control flow.
+/// The registered kernels of an op, or that the graph must be lowered.
 struct Registrations<'a> {
     op: &'a str,
     listing: &'a str,
@@ -270,8 +270,8 @@ struct Registrations<'a> {
 
 impl fmt::Display for Registrations<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if is_control_flow(self.op) {
-            return f.write_str("graphs with functions, branches or loops cannot be placed yet");
+        if is_call(self.op) {
+            return f.write_str("`functions::lower` replaces such nodes; call it first");
         }
         write!(f, "registered:{}", self.listing)
     }

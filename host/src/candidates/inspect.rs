@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::functions::body;
 use crate::candidates::calls::CallGroups;
 use crate::candidates::calls::CallInspector;
 use crate::candidates::calls::GroupLimits;
@@ -20,6 +19,7 @@ use crate::candidates::facts::Facts;
 use crate::candidates::index::to_u32;
 use crate::candidates::isolate::isolated;
 use crate::candidates::options::PlacementOptions;
+use crate::functions::body;
 use crate::graph::AttrSet;
 use crate::graph::Graph;
 use crate::graph::NodeId;

@@ -399,7 +399,12 @@ impl<'a> Layout<'a> {
     /// Sets the loops. The values that a loop carries get a user that leaves them when it ends.
     fn enclose(&mut self, flow: Option<&'a Flow>) {
         self.flow = flow;
-        self.ends = self.loops().iter().map(|region| region.end).zip(0..).collect();
+        self.ends = self
+            .loops()
+            .iter()
+            .map(|region| region.end)
+            .zip(0..)
+            .collect();
         self.ends.sort_unstable_by(|left, right| right.cmp(left));
         for region in self.loops() {
             let last = region.end - 1;
@@ -417,9 +422,8 @@ impl<'a> Layout<'a> {
         for region in loops.iter().take_while(|region| region.first == rank) {
             for &value in &region.carried {
                 let writer = operations[region.first as usize..region.end as usize].iter();
-                let mut writer = writer.filter(|operation| {
-                    operation.outputs().contains(&(value as usize))
-                });
+                let mut writer =
+                    writer.filter(|operation| operation.outputs().contains(&(value as usize)));
                 if let Some(writer) = writer.next() {
                     self.place(rank, writer, value as usize);
                 }

@@ -97,7 +97,10 @@ impl Flow {
     /// Returns the flow of a plan; `None` if it has no branches and no loops.
     pub(super) fn new(parts: &FlowParts<'_>) -> Option<Box<Self>> {
         let has_flow = |action: &Option<Action>| {
-            matches!(action, Some(Action::Switch | Action::Merge | Action::PassOn))
+            matches!(
+                action,
+                Some(Action::Switch | Action::Merge | Action::PassOn)
+            )
         };
         if !parts.program.actions.iter().any(has_flow) {
             return None;
@@ -281,7 +284,10 @@ fn kinds(parts: &FlowParts<'_>, control: &Csr) -> Box<[Kind]> {
         let mut inputs = parts.inputs[operation.input_range()].iter();
         let is_guarded = step.body != BodyId::OUTERMOST
             || inputs.any(|&value| may_be_dead[value as usize])
-            || control.row(rank).iter().any(|&from| kinds[from as usize] != Kind::Live);
+            || control
+                .row(rank)
+                .iter()
+                .any(|&from| kinds[from as usize] != Kind::Live);
         let kind = match action {
             _ if !is_guarded => Kind::Live,
             Some(Action::Merge) => Kind::Merge,
@@ -442,12 +448,7 @@ fn run_loop(
 }
 
 /// Finds out whether an operation is live. If it is dead, ends it.
-fn settle(
-    stage: &Stage,
-    request: &Request,
-    flow: &Flow,
-    rank: u32,
-) -> Result<bool, ExecuteError> {
+fn settle(stage: &Stage, request: &Request, flow: &Flow, rank: u32) -> Result<bool, ExecuteError> {
     let kind = flow.kinds[rank as usize];
     let is_dead = match kind {
         Kind::Live => return Ok(true),

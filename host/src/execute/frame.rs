@@ -141,7 +141,11 @@ impl Frame {
             fetched: (0..n_fetches).map(|_| UnsafeCell::default()).collect(),
             observed: (0..n_observed).map(|_| UnsafeCell::default()).collect(),
             dead: match compiled.flow {
-                Some(_) => compiled.operations.iter().map(|_| UnsafeCell::default()).collect(),
+                Some(_) => compiled
+                    .operations
+                    .iter()
+                    .map(|_| UnsafeCell::default())
+                    .collect(),
                 None => Box::default(),
             },
         })

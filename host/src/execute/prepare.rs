@@ -263,6 +263,9 @@ impl KernelCache {
         node.index() < self.graph.n_nodes()
             && self.graph.output_range(node).len() == step.n_outputs as usize
             && self.graph.data_inputs(node).count() == step.inputs.len()
-            && self.graph.bodies().is_ok_and(|bodies| bodies.of_node(node) == step.body)
+            && self
+                .graph
+                .bodies()
+                .is_ok_and(|bodies| bodies.of_node(node) == step.body)
     }
 }

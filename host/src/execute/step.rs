@@ -152,11 +152,13 @@ pub(super) fn leave_after_loop(
     value: u32,
 ) -> Result<(), ExecuteError> {
     // SAFETY: the loop has ended, and `value` is one of those that it has read.
-    catch_unwind(AssertUnwindSafe(|| drop(unsafe { stage.frame().leave(value) })))
-        .map_err(|panic| {
-            let execution = OpExecution::new(stage, request, rank);
-            execution.panicked(panic_message(&*panic))
-        })
+    catch_unwind(AssertUnwindSafe(|| {
+        drop(unsafe { stage.frame().leave(value) })
+    }))
+    .map_err(|panic| {
+        let execution = OpExecution::new(stage, request, rank);
+        execution.panicked(panic_message(&*panic))
+    })
 }
 
 /// Returns the output that the second input of a `Switch` selects: false and true, or a number, of

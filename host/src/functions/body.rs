@@ -278,7 +278,9 @@ impl<'a> Builder<'a> {
         }
         for edge in back {
             let (from, to) = (ids[edge.from], ids[edge.to]);
-            let added = self.assembler.add_back_input(from, edge.slot, to, edge.input);
+            let added = self
+                .assembler
+                .add_back_input(from, edge.slot, to, edge.input);
             added.map_err(|error| error.to_string())?;
         }
         let slots = result_slots(function, attrs)?;

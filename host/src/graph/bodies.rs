@@ -132,7 +132,9 @@ pub enum LoopError {
         input: String,
     },
     /// A back edge between two loops.
-    #[error("node `{from}` of loop `{from_loop}` closes a loop at `{to}`, which is in loop `{to_loop}`")]
+    #[error(
+        "node `{from}` of loop `{from_loop}` closes a loop at `{to}`, which is in loop `{to_loop}`"
+    )]
     CrossingBackEdge {
         /// The `NextIteration`.
         from: String,
@@ -412,7 +414,9 @@ impl Bodies {
     }
 
     fn depth(&self, guard: u32) -> u32 {
-        self.guards.get(guard as usize).map_or(0, |guard| guard.depth)
+        self.guards
+            .get(guard as usize)
+            .map_or(0, |guard| guard.depth)
     }
 
     /// Returns what two conditions have in common.
@@ -524,7 +528,10 @@ fn frame_name(graph: &Graph, enter: NodeId) -> Option<&str> {
 
 fn entered_body(graph: &Graph, enter: NodeId, bodies: &[Body]) -> Option<BodyId> {
     let frame = frame_name(graph, enter)?;
-    let position = bodies.iter().skip(1).position(|body| &*body.name == frame)?;
+    let position = bodies
+        .iter()
+        .skip(1)
+        .position(|body| &*body.name == frame)?;
     Some(BodyId(to_u32(position + 1)))
 }
 

@@ -87,7 +87,6 @@ impl OpAssembler {
     }
 
     /// Returns the graph so far, to add back edges and functions.
-    #[cfg(feature = "graphdef")]
     pub(crate) fn graph_mut(&mut self) -> &mut GraphAssembler {
         &mut self.assembler
     }
@@ -95,6 +94,11 @@ impl OpAssembler {
     /// Returns the finished graph.
     pub(crate) fn finish(self) -> Graph {
         self.assembler.finish_checked()
+    }
+
+    /// Returns the finished graph, with nodes that were not checked against definitions.
+    pub(crate) fn finish_unchecked(self) -> Graph {
+        self.assembler.finish()
     }
 
     /// Returns what is known of the value of an output.

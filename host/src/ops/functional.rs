@@ -60,14 +60,6 @@ pub(crate) fn decides_dead_tensors(op: &str) -> bool {
     )
 }
 
-/// Returns whether an op is part of a branch or a loop, or calls functions.
-pub(crate) fn is_control_flow(op: &str) -> bool {
-    let functional = op.strip_prefix("Stateless").unwrap_or(op);
-    decides_dead_tensors(op)
-        || matches!(functional, "If" | "Case" | "While" | "For")
-        || CallOp::of(op).is_some()
-}
-
 /// Ops of this family.
 pub(super) fn ops() -> Vec<OpDef> {
     let mut ops = Vec::new();

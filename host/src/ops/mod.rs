@@ -41,7 +41,6 @@ pub(crate) use definition::AttrFault;
 pub use definition::{ArgDef, ArgType, OpDef, OpDefError, SignatureError, TypedSlot};
 pub(crate) use functional::CallOp;
 pub(crate) use functional::decides_dead_tensors;
-pub(crate) use functional::is_control_flow;
 pub use infer::{InferenceContext, IntTensor, Known, OpInput, ShapeError};
 pub use registry::OpRegistry;
 #[cfg(feature = "graphdef")]

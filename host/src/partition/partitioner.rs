@@ -8,8 +8,8 @@ use super::{Assignment, PartitionError, RunRequest};
 use crate::graph::{Bodies, BodyId, Csr, EdgeKind, NONE, NodeId, TensorId};
 use crate::names::DeviceId;
 use crate::plan::{
-    BackInput, Feed, Fetch, MemorySpace, Partition, Payload, Plan, Step, StepId, StepKind, Transfer,
-    TransferId, Value, ValueId,
+    BackInput, Feed, Fetch, MemorySpace, Partition, Payload, Plan, Step, StepId, StepKind,
+    Transfer, TransferId, Value, ValueId,
 };
 
 /// The priority of steps that only move tensors. They start before kernels, because a step

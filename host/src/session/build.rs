@@ -39,6 +39,7 @@ use crate::device::discover_devices;
 use crate::error::Error;
 use crate::execute::Executor;
 use crate::execute::ExecutorOptions;
+use crate::functions;
 use crate::graph::Graph;
 #[cfg(feature = "graphdef")]
 use crate::import;
@@ -110,6 +111,7 @@ impl SessionBuilder {
         let graph = self.open_graph(&ops, &mut clock)?;
         #[cfg(not(feature = "graphdef"))]
         let graph = self.open_graph()?;
+        let graph = self.lower(graph, &ops, &mut clock)?;
         self.attach_pins(&graph);
         span.record("graph", graph.name());
         span.record("nodes", graph.n_nodes());
@@ -382,6 +384,24 @@ impl SessionBuilder {
         }
     }
 
+    /// Replaces calls, branches and loops by nodes that policies place one by one. An app that has
+    /// made candidates has decided which graph they are for.
+    fn lower(
+        &self,
+        graph: Arc<Graph>,
+        ops: &OpRegistry,
+        clock: &mut StageClock,
+    ) -> Result<Arc<Graph>, Error> {
+        if self.candidates.is_some() || !functions::has_calls(&graph) {
+            return Ok(graph);
+        }
+        clock.time(
+            "lower",
+            &debug_span!(target: targets::SESSION, "lower"),
+            || Ok(Arc::new(functions::lower(&graph, ops)?)),
+        )
+    }
+
     fn open_devices(&mut self) -> Result<(Arc<DeviceSet>, Arc<KernelRegistry>), Error> {
         let factories = self
             .factories
@@ -480,6 +500,7 @@ impl SessionBuilder {
         let graph = self.open_graph(&ops, &mut StageClock::default())?;
         #[cfg(not(feature = "graphdef"))]
         let graph = self.open_graph()?;
+        let graph = self.lower(graph, &ops, &mut StageClock::default())?;
         self.attach_pins(&graph);
         let (devices, kernels) = self.open_devices()?;
         let (devices, _) = self.calibrated(devices);

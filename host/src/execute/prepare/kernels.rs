@@ -13,10 +13,10 @@ use crate::device::{
     KernelError, KernelRegistry, check_constant, create_kernel, panic_message,
 };
 use crate::execute::error::{ExecuteError, NodeSite};
+use crate::execute::prepare::Program;
 use crate::graph::{Graph, NodeId, TensorId, is_merge, is_switch};
 use crate::names::DeviceId;
 use crate::ops::{OpRegistry, decides_dead_tensors};
-use crate::execute::prepare::Program;
 use crate::plan::{MemorySpace, StepId, StepKind};
 use crate::tensor::{DType, Literal, LiteralData, Shape, Tensor};
 use crate::trace::{EventKind, Recorder};
@@ -229,9 +229,15 @@ impl KernelCache {
             if outputs.is_empty() {
                 return Err(invalid("it has no outputs".to_owned()));
             }
-            let selector = if op == "_SwitchN" { DType::I32 } else { DType::Bool };
+            let selector = if op == "_SwitchN" {
+                DType::I32
+            } else {
+                DType::Bool
+            };
             if inputs.get(1).is_some_and(|&input| dtype(input) != selector) {
-                return Err(invalid(format!("its second input must be a scalar {selector}")));
+                return Err(invalid(format!(
+                    "its second input must be a scalar {selector}"
+                )));
             }
             (Action::Switch, outputs, 2)
         } else if is_merge(op) {
@@ -243,7 +249,9 @@ impl KernelCache {
                 )));
             }
             if let Some(&index) = outputs.get(1).filter(|&&index| index != DType::I32) {
-                return Err(invalid(format!("its output `value_index` is int32, not {index}")));
+                return Err(invalid(format!(
+                    "its output `value_index` is int32, not {index}"
+                )));
             }
             (Action::Merge, &outputs[..1], inputs.len())
         } else {
@@ -256,7 +264,11 @@ impl KernelCache {
                 outputs.len()
             )));
         }
-        let n_passed = if matches!(action, Action::Merge) { n_inputs } else { 1 };
+        let n_passed = if matches!(action, Action::Merge) {
+            n_inputs
+        } else {
+            1
+        };
         for &input in &inputs[..n_passed] {
             if let Some(other) = passed.iter().find(|&&output| output != dtype(input)) {
                 return Err(invalid(format!(

@@ -74,7 +74,9 @@ pub(super) fn start_and_wait(
         true => request.listeners.now_ns(),
         false => 0,
     };
-    let start = catch_unwind(AssertUnwindSafe(|| execution.kernel_start(node).transpose()));
+    let start = catch_unwind(AssertUnwindSafe(|| {
+        execution.kernel_start(node).transpose()
+    }));
     let start =
         start.unwrap_or_else(|panic| Some(Err(execution.panicked(panic_message(&*panic)))))?;
     let (kernel, context) = match start {

@@ -57,18 +57,27 @@ fn control_flow(table: &mut Table<'_>) {
         ("_SwitchN", "output_index"),
     ] {
         let def = table.def(op).with_types("T", &ELEMENTS);
-        table.add(def.with_host_memory(selector).with_factory(control::of_executor));
+        table.add(
+            def.with_host_memory(selector)
+                .with_factory(control::of_executor),
+        );
     }
     for op in ["Merge", "RefMerge"] {
         let def = table.def(op).with_types("T", &ELEMENTS);
-        table.add(def.with_host_memory("value_index").with_factory(control::of_executor));
+        table.add(
+            def.with_host_memory("value_index")
+                .with_factory(control::of_executor),
+        );
     }
     for op in control::PASSING {
         let def = table.def(op).with_types("T", &ELEMENTS);
         table.add(def.with_factory(state::identity));
     }
     // The condition decides on the host.
-    let def = table.def("LoopCond").with_host_memory("input").with_host_memory("output");
+    let def = table
+        .def("LoopCond")
+        .with_host_memory("input")
+        .with_host_memory("output");
     table.add(def.with_factory(state::identity));
     let def = table.def("ControlTrigger");
     table.add(def.with_factory(state::no_op));
