@@ -55,11 +55,11 @@ pub(crate) fn place_at_random(
     let mut placements = Placements::default();
     for name in models() {
         let model = Model::read(&name);
-        let on_cpu = |_: &str| Some("/device:CPU:0".to_owned());
+        let on_cpu = |_: Option<&str>| Some("/device:CPU:0".to_owned());
         let (alone, _) = outputs(&model, devices, counted_type, on_cpu, &name);
         for placement in 0..n_each {
             let what = format!("{name}, placement {placement} of seed {seed}");
-            let request = |_: &str| Some(names[random.below(names.len())].to_owned());
+            let request = |_: Option<&str>| Some(names[random.below(names.len())].to_owned());
             let (found, n_nodes) = outputs(&model, devices, counted_type, request, &what);
             placements.n_nodes += n_nodes;
             for ((found, alone), (output, expected)) in
@@ -80,7 +80,7 @@ pub(crate) fn stand_wholly_on(devices: &Arc<DeviceSet>, name: &str, of_type: &st
     // In tiny_dtypes, nodes of type `double` stay on the CPU.
     for model_name in WHOLE.into_iter().chain(["tiny_dtypes"]) {
         let model = Model::read(model_name);
-        let request = |_: &str| Some(name.to_owned());
+        let request = |_: Option<&str>| Some(name.to_owned());
         let session = session(&model, devices, request, model_name);
         let graph = session.graph();
         let elsewhere = graph
@@ -107,7 +107,7 @@ fn outputs(
     model: &Model,
     devices: &Arc<DeviceSet>,
     counted_type: &str,
-    request: impl FnMut(&str) -> Option<String>,
+    request: impl FnMut(Option<&str>) -> Option<String>,
     what: &str,
 ) -> (Vec<Tensor>, usize) {
     let session = session(model, devices, request, what);
@@ -121,7 +121,7 @@ fn outputs(
 fn session(
     model: &Model,
     devices: &Arc<DeviceSet>,
-    request: impl FnMut(&str) -> Option<String>,
+    request: impl FnMut(Option<&str>) -> Option<String>,
     what: &str,
 ) -> Session {
     Session::builder()

@@ -32,6 +32,7 @@ fn array(bytes: &[u8]) -> Tensor {
     let header = std::str::from_utf8(&bytes[10..end]).unwrap();
     assert!(header.contains("'fortran_order': False"), "{header}");
     let dtypes = [
+        ("'|b1'", DType::Bool),
         ("'<f4'", DType::F32),
         ("'<i4'", DType::I32),
         ("'<i8'", DType::I64),
