@@ -27,6 +27,8 @@ use crate::graph::NodeSpec;
 use crate::graph::Output;
 use crate::graph::TensorId;
 use crate::graph::Work;
+use crate::graph::is_enter;
+use crate::graph::is_switch;
 use crate::names::DeviceName;
 use crate::ops::Inferred;
 use crate::ops::Known;
@@ -242,6 +244,7 @@ impl<'a> Lowerer<'a> {
         let graph = scope.graph;
         let mut outputs: Vec<Vec<Source>> = Vec::with_capacity(graph.n_nodes());
         let mut waits_for: Vec<Option<NodeId>> = Vec::with_capacity(graph.n_nodes());
+        let mut conditional = Conditional::of(graph);
         let mut returned = Returned::default();
         let mut args = scope.args.iter();
         for node in graph.nodes() {
@@ -275,8 +278,9 @@ impl<'a> Lowerer<'a> {
             }
             let device = merged_device(graph.requested(node), scope.device);
             let form = Form::of(op).or_else(|| self.library.find_function(op).map(|_| Form::Call));
+            let is_conditional = conditional.add(graph, node);
             if let Some(form) = form {
-                let caller = Caller {
+                let mut caller = Caller {
                     graph,
                     node,
                     name,
@@ -287,6 +291,9 @@ impl<'a> Lowerer<'a> {
                     controls,
                     guard: scope.guard,
                 };
+                if is_conditional {
+                    self.guard_by_inputs(&mut caller)?;
+                }
                 let (sources, last, has_effects) = self.add_caller(form, &caller)?;
                 if has_effects {
                     returned.effects.push(last);
@@ -400,6 +407,28 @@ impl<'a> Lowerer<'a> {
 
     fn is_stateful(&self, op: &str) -> bool {
         self.ops.get(op).is_some_and(|op| op.is_stateful())
+    }
+
+    /// Makes all nodes of the functions of a caller wait for the caller's inputs: the caller is in a
+    /// branch or loop of the same graph, which nodes without inputs would not be in.
+    fn guard_by_inputs(&mut self, caller: &mut Caller<'_>) -> Result<(), LowerError> {
+        let of_inputs = caller.inputs.iter().map(|input| input.node);
+        let waits_for = of_inputs.chain(caller.controls.iter().copied());
+        let pivot = self.add(New {
+            name: format!("{}/inputs", caller.name),
+            op: "NoOp",
+            device: &caller.device,
+            attrs: Vec::new(),
+            inputs: waits_for.map(Input::Control).collect(),
+        })?;
+        caller.guard = Guard {
+            pivot: Some(pivot),
+            is_needed: true,
+        };
+        for input in &mut caller.inputs {
+            input.is_guarded = false;
+        }
+        Ok(())
     }
 
     /// Adds what a node that calls functions stands for. Returns the tensors that replace its
@@ -1184,6 +1213,35 @@ impl<'a> Lowerer<'a> {
             shape: output.shape,
             known: self.assembler.known(source.node, source.slot),
         }
+    }
+}
+
+/// The nodes of a graph that are in a branch or loop which is written with `Switch` or `Enter`, or
+/// behind one.
+struct Conditional {
+    /// Per node; `None` if the graph has no such branches and loops.
+    nodes: Option<Vec<bool>>,
+}
+
+impl Conditional {
+    fn of(graph: &Graph) -> Self {
+        let mut ops = graph.op_names().iter();
+        let has_any = ops.any(|op| is_switch(op) || is_enter(op));
+        Self {
+            nodes: has_any.then(|| vec![false; graph.n_nodes()]),
+        }
+    }
+
+    /// Adds the next node, in topological order. Returns whether one of its inputs is conditional.
+    fn add(&mut self, graph: &Graph, node: NodeId) -> bool {
+        let Some(nodes) = &mut self.nodes else {
+            return false;
+        };
+        let inputs = graph.predecessors().row(node.index());
+        let has_conditional_input = inputs.iter().any(|&input| nodes[input as usize]);
+        let op = graph.op(node);
+        nodes[node.index()] = has_conditional_input || is_switch(op) || is_enter(op);
+        has_conditional_input
     }
 }
 

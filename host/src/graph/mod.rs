@@ -13,7 +13,7 @@ mod function;
 pub use assemble::{GraphAssembler, GraphError, Input, NodeSpec, Output, Work};
 pub use attr::{AttrSet, AttrValue};
 pub use bodies::{Bodies, Body, BodyId, Guard, LoopError};
-pub(crate) use bodies::{is_exit, is_merge, is_switch};
+pub(crate) use bodies::{is_enter, is_exit, is_merge, is_switch};
 pub use columns::{BackEdge, Csr, EdgeKind, Graph, NONE, NodeClass, NodeId, TensorId};
 pub use function::{Function, FunctionArg, FunctionNode};
 
