@@ -166,6 +166,7 @@ impl LinkMatrix {
 pub fn upward_ranks(graph: &Graph<'_>, work_ns: &[f64], link: LinkCost) -> Vec<f64> {
     let predecessors = graph.predecessors();
     let (tensors, bytes) = (graph.edge_tensors(), graph.tensor_bytes());
+    let executions = graph.executions();
     // Until a node is visited, its entry contains the longest path after it.
     let mut rank = vec![0.0; graph.len()];
     for node in graph.nodes().rev() {
@@ -182,8 +183,10 @@ pub fn upward_ranks(graph: &Graph<'_>, work_ns: &[f64], link: LinkCost) -> Vec<f
             } else {
                 0.0
             };
-            let way = own + link.latency_ns + moved;
-            let behind = &mut rank[predecessors.items[edge] as usize];
+            let producer = predecessors.items[edge] as usize;
+            let times = executions[producer].max(f64::MIN_POSITIVE);
+            let way = own + times * (link.latency_ns + moved);
+            let behind = &mut rank[producer];
             if way > *behind {
                 *behind = way;
             }

@@ -143,6 +143,7 @@ struct Columns<'a> {
     placement_hints: OnceCell<Cow<'a, [u8]>>,
     follow: OnceCell<Cow<'a, [u32]>>,
     frame: OnceCell<Cow<'a, [u32]>>,
+    frame_parents: OnceCell<Cow<'a, [u32]>>,
     cost_row: OnceCell<Cow<'a, [u32]>>,
     costs: OnceCell<Cow<'a, [f64]>>,
     cost_samples: OnceCell<Cow<'a, [u32]>>,
@@ -285,7 +286,7 @@ impl<'a> Graph<'a> {
         /// Per node: index into [`Self::op_type_names`].
         op_type: u32;
         /// Per node: expected executions in one run: 1, a loop's trip count, a branch's
-        /// probability.
+        /// probability. A tensor is transferred as often as its producer is executed.
         executions: f64;
         /// Per node: floating-point operations of one execution.
         flops: f64;
@@ -309,8 +310,11 @@ impl<'a> Graph<'a> {
         /// ops and matching identities the producer of the first in-edge, [`NONE`] for all other
         /// nodes.
         follow: u32;
-        /// Per node: its loop frame, [`NONE`] outside loops.
+        /// Per node: its loop frame, [`NONE`] outside loops. A node that brings a tensor into a
+        /// frame (`Enter`) is in the frame around it.
         frame: u32;
+        /// Per loop frame: the frame around it, or [`NONE`].
+        frame_parents: u32;
         /// Per node: its row of the cost table.
         cost_row: u32;
         /// Cost of one execution in ns, cost rows x cost classes, row-major; +inf = cannot run

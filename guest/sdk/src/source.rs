@@ -174,6 +174,7 @@ pub trait GraphSource {
     fn follow(&self) -> Cow<'_, [u32]>;
     fn requested(&self) -> Strings<'_>;
     fn frame(&self) -> Cow<'_, [u32]>;
+    fn frame_parents(&self) -> Cow<'_, [u32]>;
     fn options(&self) -> Vec<(String, String)>;
     fn cost_row(&self) -> Cow<'_, [u32]>;
     fn costs(&self) -> Cow<'_, [f64]>;

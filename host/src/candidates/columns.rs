@@ -55,6 +55,8 @@ pub struct NodeColumns {
     pub user_priority: Vec<i32>,
     /// Loop frame, or [`crate::graph::NONE`]; empty means none for all.
     pub frame: Vec<u32>,
+    /// Per loop frame the frame around it, or [`crate::graph::NONE`].
+    pub frame_parents: Vec<u32>,
     /// Per edge the graph's edge kind, with [`crate::graph::EdgeKind::HOST_MEMORY`] as if each
     /// consumer were on its most preferred device. Strings and resources are in host memory on
     /// every device.

@@ -16,6 +16,7 @@ use crate::candidates::devices::check_links;
 use crate::candidates::devices::device_columns;
 use crate::candidates::edge_kinds::edge_kinds;
 use crate::candidates::error::CandidatesError;
+use crate::candidates::executions::executions;
 use crate::candidates::explain::Explainer;
 use crate::candidates::facts::Facts;
 use crate::candidates::groups::Groups;
@@ -83,6 +84,10 @@ pub fn enumerate(
         &options.device_scope,
         &mut nodes.placement_hints,
     );
+    let executions = executions(graph);
+    nodes.executions = executions.of_node;
+    nodes.frame = executions.frame;
+    nodes.frame_parents = executions.frame_parents;
     let (columns, cost_classes) = device_columns(device_set, &options.cost_model);
     check_links(&columns, device_set)?;
     let mut rows = CostRows::new(options.cost_model, cost_classes, types);

@@ -19,6 +19,7 @@ mod diagnose;
 mod edge_kinds;
 mod enumerate;
 mod error;
+mod executions;
 mod explain;
 mod facts;
 mod groups;

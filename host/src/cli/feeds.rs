@@ -33,12 +33,12 @@ pub(super) struct RandomFeeds {
     pub(super) assumed: Vec<(String, Shape)>,
 }
 
-/// Returns the default fetches: the outputs that no node reads.
+/// Returns the default fetches: the outputs that no node reads and that always have a value.
 pub(super) fn default_fetches(graph: &Graph) -> Vec<String> {
     graph
         .nodes()
         .filter(|&node| graph.successors().row(node.index()).is_empty())
-        .filter(|&node| !graph.is_placeholder(node))
+        .filter(|&node| !graph.is_placeholder(node) && graph.has_one_value_per_run(node))
         .flat_map(|node| graph.output_range(node))
         .map(tensor_id)
         .map(|tensor| graph.tensor_name(tensor))
@@ -136,7 +136,9 @@ fn needed_placeholders(graph: &Graph, fetches: &[String], given: &Feeds) -> Resu
         if given.contains_key(&via) || std::mem::replace(&mut needed[node.index()], true) {
             continue;
         }
-        if graph.is_placeholder(node) {
+        // What waits for a placeholder without reading it waits for its feed.
+        let is_fed = |tensor| given.contains_key(&graph.tensor_name(tensor));
+        if graph.is_placeholder(node) && !graph.output(node, 0).is_some_and(is_fed) {
             placeholders.push(node);
         }
         for edge in graph.predecessors().range(node.index()) {

@@ -23,6 +23,7 @@ use super::summary::PlacementView;
 use super::table::Table;
 use super::units::count;
 use super::units::show_bytes;
+use crate::graph::BodyId;
 use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
@@ -118,6 +119,10 @@ struct NodeRow {
     device: String,
     /// The device that the graph requests for it.
     requested: String,
+    /// The frame of the innermost loop that the node is in; `null` outside of loops.
+    r#loop: Option<String>,
+    /// Expected executions in one run.
+    executions: f64,
     /// The policy's reasons, if it gave any.
     reasons: Vec<String>,
 }
@@ -313,6 +318,13 @@ fn memory(session: &Session) -> Result<MemoryView> {
 
 fn nodes(placement: &Placement) -> Vec<NodeRow> {
     let graph = placement.graph();
+    let bodies = graph.bodies().ok();
+    let loop_of = |node| {
+        let bodies = bodies.filter(|bodies| bodies.has_loops())?;
+        let body = bodies.of_node(node);
+        (body != BodyId::OUTERMOST).then(|| bodies.body(body).name.to_string())
+    };
+    let executions = &placement.candidates().nodes().executions;
     let mut rows: Vec<NodeRow> = graph
         .nodes()
         .map(|node| NodeRow {
@@ -323,6 +335,8 @@ fn nodes(placement: &Placement) -> Vec<NodeRow> {
                 .device_name(placement.device(node).0)
                 .to_owned(),
             requested: graph.requested(node).to_owned(),
+            r#loop: loop_of(node),
+            executions: executions.get(node.index()).copied().unwrap_or(1.0),
             reasons: Vec::new(),
         })
         .collect();
@@ -358,17 +372,7 @@ impl Report<'_> {
         }
         if let Some(nodes) = &self.nodes {
             output.line("")?;
-            let mut table = Table::new(["node", "op", "device", "requested", "why"]);
-            for node in nodes {
-                table.add_row([
-                    node.name.clone(),
-                    node.op.clone(),
-                    node.device.clone(),
-                    node.requested.clone(),
-                    node.reasons.join("; "),
-                ]);
-            }
-            output.table(&table)?;
+            output.table(&node_table(nodes))?;
         }
         if let Some(transfers) = &self.transfers {
             output.line("")?;
@@ -389,6 +393,38 @@ impl Report<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns a table with a row per node. Graphs with branches or loops have two more columns.
+fn node_table(nodes: &[NodeRow]) -> Table {
+    let head = ["node", "op", "device", "requested", "why"];
+    let cells = |node: &NodeRow| {
+        [
+            node.name.clone(),
+            node.op.clone(),
+            node.device.clone(),
+            node.requested.clone(),
+            node.reasons.join("; "),
+        ]
+    };
+    if nodes.iter().all(|node| node.executions == 1.0) {
+        let mut table = Table::new(head);
+        for node in nodes {
+            table.add_row(cells(node));
+        }
+        return table;
+    }
+    let [name, op, device, requested, why] = head;
+    let head = [name, op, device, "loop", "runs", requested, why];
+    let mut table = Table::new(head).with_numbers(&[4]);
+    for node in nodes {
+        let [name, op, device, requested, why] = cells(node);
+        let around = node.r#loop.clone().unwrap_or_default();
+        let runs = format!("{:.4}", node.executions);
+        let runs = runs.trim_end_matches('0').trim_end_matches('.').to_owned();
+        table.add_row([name, op, device, around, runs, requested, why]);
+    }
+    table
 }
 
 impl MemoryView {

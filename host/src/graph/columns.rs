@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use serde::Serialize;
 
 use super::attr::AttrSet;
-use super::bodies::{Bodies, LoopError};
+use super::bodies::{Bodies, BodyId, LoopError, is_switch};
 use super::function::Function;
 use crate::names::NameArena;
 use crate::names::Strings;
@@ -213,6 +213,16 @@ impl Graph {
     pub fn bodies(&self) -> Result<&Bodies, LoopError> {
         let found = self.bodies.get_or_init(|| Bodies::of(self));
         found.as_ref().map_err(LoopError::clone)
+    }
+
+    /// Returns whether the outputs of a node have exactly one value in each run. Inside of loops and
+    /// behind switches they may have none, or many.
+    pub(crate) fn has_one_value_per_run(&self, node: NodeId) -> bool {
+        self.bodies().ok().is_none_or(|bodies| {
+            bodies.of_outputs(self, node) == BodyId::OUTERMOST
+                && bodies.guard_of(node) == NONE
+                && !is_switch(self.op(node))
+        })
     }
 
     /// Returns the name for reports: that of the file, or the one that the app chose.

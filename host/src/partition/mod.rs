@@ -17,7 +17,7 @@ pub(crate) use rewrite::{Rewritten, rewrite};
 
 use crate::candidates::{Candidates, HostMemory};
 use crate::device::DeviceSet;
-use crate::graph::{BodyId, Graph, LoopError, NONE, NodeId, TensorId, is_switch};
+use crate::graph::{BodyId, Graph, LoopError, NodeId, TensorId};
 use crate::names::DeviceId;
 use crate::plan::Plan;
 use crate::tensor::{DType, PartialShape};
@@ -42,15 +42,7 @@ impl RunRequest {
         let is_placeholder = |node: NodeId| graph.op(node).starts_with("Placeholder");
         let outputs = |node: NodeId| graph.output_range(node).map(tensor_id);
         let is_last = |node: NodeId| graph.successors().row(node.index()).is_empty();
-        // Inside of loops and behind switches there may be no value, or many.
-        let bodies = graph.bodies().ok();
-        let is_certain = |node: NodeId| {
-            bodies.is_none_or(|bodies| {
-                bodies.of_outputs(graph, node) == BodyId::OUTERMOST
-                    && bodies.guard_of(node) == NONE
-                    && !is_switch(graph.op(node))
-            })
-        };
+        let is_certain = |node: NodeId| graph.has_one_value_per_run(node);
         Self {
             feeds: graph
                 .nodes()

@@ -41,7 +41,13 @@ impl Durations for Candidates {
         if graph.edge_kinds()[edge] & EdgeKind::PRELOADED != 0 {
             return 0.0;
         }
-        transfer_ns(self, graph.edge_tensors()[edge], source, destination)
+        let producer = NodeId(graph.predecessors().items[edge]);
+        let once = transfer_ns(self, graph.edge_tensors()[edge], source, destination);
+        match self.nodes().executions.get(producer.index()) {
+            None => once,
+            Some(0.0) => 0.0,
+            Some(times) => times * once,
+        }
     }
 }
 

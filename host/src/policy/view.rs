@@ -176,6 +176,10 @@ impl GraphSource for View {
         or_constant(&self.candidates.nodes().frame, NONE, self.n_nodes())
     }
 
+    fn frame_parents(&self) -> Cow<'_, [u32]> {
+        self.candidates.nodes().frame_parents.as_slice().into()
+    }
+
     fn options(&self) -> Vec<(String, String)> {
         self.candidates.options().to_vec()
     }

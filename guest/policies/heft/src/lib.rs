@@ -19,7 +19,8 @@
 //!   divided into stages of nodes in import order, and each device gets a stage that its memory
 //!   holds.
 //! - **Chips.** Devices of one chip share its time.
-//! - **Executions.** A node's cost is multiplied by its expected number of executions.
+//! - **Executions.** A node's cost is multiplied by its expected number of executions, and the
+//!   cost of a transfer by that of the node that produces the tensor.
 //!
 //! As in the paper, a device runs one task at a time, and a link carries any number of transfers.
 

@@ -95,6 +95,9 @@ pub(crate) struct Task {
 #[derive(Clone, Copy)]
 pub(crate) struct Edge {
     pub(crate) bytes: f64,
+    /// How often the tensor is transferred; positive, because 0 times an infinite cost is no
+    /// number.
+    pub(crate) times: f64,
     pub(crate) producer: u32,
 }
 
@@ -204,7 +207,12 @@ impl<'a> Problem<'a> {
                     NONE => 0.0,
                     tensor => nodes.tensor_bytes[tensor as usize] as f64,
                 };
-                Edge { bytes, producer }
+                let times = nodes.executions[producer as usize].max(f64::MIN_POSITIVE);
+                Edge {
+                    bytes,
+                    times,
+                    producer,
+                }
             }));
             window.tasks.push(Task {
                 node,

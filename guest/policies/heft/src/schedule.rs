@@ -467,7 +467,8 @@ impl<'p, 'a> Scheduler<'p, 'a> {
             let mut arrival = producer.finish;
             if producer.device != device {
                 let (latency, ns_per_byte) = self.problem.links.from(producer.device);
-                arrival += latency[device as usize] + edge.bytes * ns_per_byte[device as usize];
+                let once = latency[device as usize] + edge.bytes * ns_per_byte[device as usize];
+                arrival += edge.times * once;
             }
             ready = later(arrival, ready);
         }
@@ -488,9 +489,10 @@ impl<'p, 'a> Scheduler<'p, 'a> {
             let (chunk, lane) = (device as usize / LANES, device as usize % LANES);
             let here = later(finish, ready[chunk][lane]);
             let (sent, bytes) = (Lanes::splat(finish), Lanes::splat(edge.bytes));
+            let times = Lanes::splat(edge.times);
             for ((ready, latency), ns_per_byte) in ready.iter_mut().zip(latency).zip(ns_per_byte) {
-                let transfer = Lanes::load(latency).plus(bytes.times(Lanes::load(ns_per_byte)));
-                let arrival = sent.plus(transfer);
+                let once = Lanes::load(latency).plus(bytes.times(Lanes::load(ns_per_byte)));
+                let arrival = sent.plus(times.times(once));
                 *ready = Lanes::load(ready).later(arrival).values();
             }
             if !links.is_free_at_home {

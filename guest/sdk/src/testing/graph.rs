@@ -216,6 +216,10 @@ impl GraphSource for TestGraph {
         Cow::Owned(vec![NONE; self.names.len()])
     }
 
+    fn frame_parents(&self) -> Cow<'_, [u32]> {
+        Cow::Borrowed(&[])
+    }
+
     fn options(&self) -> Vec<(String, String)> {
         vec![("graph-name".to_owned(), "test".to_owned())]
     }

@@ -139,12 +139,13 @@ impl Durations for Costs<'_> {
         if self.graph.edge_kinds[edge] & EdgeKind::PRELOADED != 0 {
             return 0.0;
         }
-        transfer_ns(
-            self.devices,
-            source,
-            destination,
-            self.graph.edge_bytes(edge),
-        )
+        let bytes = self.graph.edge_bytes(edge);
+        let producer = self.graph.predecessors.items[edge] as usize;
+        let once = transfer_ns(self.devices, source, destination, bytes);
+        match self.graph.executions[producer] {
+            0.0 => 0.0,
+            times => times * once,
+        }
     }
 }
 

@@ -75,6 +75,7 @@ impl GraphSource for wit::graphs::Graph {
         placement_hints: u8;
         follow: u32;
         frame: u32;
+        frame_parents: u32;
         cost_row: u32;
         costs: f64;
         cost_samples: u32;

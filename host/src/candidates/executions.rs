@@ -1,0 +1,235 @@
+//! How often nodes are executed in one run, as far as the graph tells: loops with their trip counts,
+//! branches with equal probabilities.
+
+use crate::graph::Bodies;
+use crate::graph::BodyId;
+use crate::graph::Graph;
+use crate::graph::NONE;
+use crate::graph::TensorId;
+use crate::graph::is_enter;
+use crate::graph::is_merge;
+use crate::graph::is_switch;
+use crate::tensor::DType;
+use crate::tensor::LiteralData;
+
+/// The assumed number of iterations of a loop whose condition does not tell it. The order of
+/// magnitude matters: what is in a loop counts more than what is outside.
+const TRIPS_ASSUMED: f64 = 10.0;
+
+/// How many nodes are followed from a condition to its constants.
+const STEPS_MAX: usize = 64;
+
+/// Expected executions and loop frames of nodes; empty if the graph has no branches and no loops.
+#[derive(Debug, Default)]
+pub(super) struct Executions {
+    pub(super) of_node: Vec<f64>,
+    /// Per node its loop, or [`NONE`].
+    pub(super) frame: Vec<u32>,
+    /// Per loop the loop around it, or [`NONE`].
+    pub(super) frame_parents: Vec<u32>,
+}
+
+/// Estimates executions. A graph whose loops cannot be executed gets none.
+pub(super) fn executions(graph: &Graph) -> Executions {
+    let Ok(bodies) = graph.bodies() else {
+        return Executions::default();
+    };
+    if !bodies.has_loops() && bodies.guards().is_empty() {
+        return Executions::default();
+    }
+    let finder = Finder { graph, bodies };
+    let trips: Vec<f64> = finder.trips();
+    let shares: Vec<f64> = finder.shares(&trips);
+    // What runs once per iteration also runs when the condition is false, one time more.
+    let mut rounds = vec![1.0; bodies.all().len()];
+    for (index, body) in bodies.all().iter().enumerate().skip(1) {
+        rounds[index] = rounds[body.parent.index()] * (trips[index] + 1.0);
+    }
+    let of_node = graph.nodes().map(|node| {
+        // A loop leaves its results once.
+        let body = bodies.of_outputs(graph, node);
+        let share = match bodies.guard_of(node) {
+            NONE => 1.0,
+            guard => shares[guard as usize],
+        };
+        rounds[body.index()] * share
+    });
+    let frame = |body: BodyId| body.0.checked_sub(1).unwrap_or(NONE);
+    Executions {
+        of_node: of_node.collect(),
+        frame: match bodies.has_loops() {
+            true => graph
+                .nodes()
+                .map(|node| frame(bodies.of_node(node)))
+                .collect(),
+            false => Vec::new(),
+        },
+        frame_parents: bodies
+            .all()
+            .iter()
+            .skip(1)
+            .map(|body| frame(body.parent))
+            .collect(),
+    }
+}
+
+struct Finder<'a> {
+    graph: &'a Graph,
+    bodies: &'a Bodies,
+}
+
+impl Finder<'_> {
+    /// Returns the number of iterations of each body.
+    fn trips(&self) -> Vec<f64> {
+        let mut trips = vec![TRIPS_ASSUMED; self.bodies.all().len()];
+        for node in self.graph.nodes() {
+            if self.graph.op(node) == "LoopCond"
+                && let Some(condition) = self.graph.data_inputs(node).next()
+                && let Some(found) = self.trips_of(condition, &mut 0)
+            {
+                trips[self.bodies.of_node(node).index()] = found;
+            }
+        }
+        trips
+    }
+
+    /// Returns the number of iterations that a condition allows, if one of its parts compares a
+    /// counter with a constant.
+    fn trips_of(&self, condition: TensorId, n_steps: &mut usize) -> Option<f64> {
+        *n_steps += 1;
+        if *n_steps > STEPS_MAX {
+            return None;
+        }
+        let (node, _) = self.graph.producer(condition);
+        let inputs: Vec<TensorId> = self.graph.data_inputs(node).collect();
+        match (self.graph.op(node), inputs.as_slice()) {
+            ("LogicalAnd", &[first, second]) => {
+                let first = self.trips_of(first, n_steps);
+                let second = self.trips_of(second, n_steps);
+                match (first, second) {
+                    (Some(first), Some(second)) => Some(first.min(second)),
+                    (found, None) | (None, found) => found,
+                }
+            }
+            ("Identity", &[input]) => self.trips_of(input, n_steps),
+            ("Less", &[counter, limit]) | ("Greater", &[limit, counter]) => {
+                self.count(counter, limit, false)
+            }
+            ("LessEqual", &[counter, limit]) | ("GreaterEqual", &[limit, counter]) => {
+                self.count(counter, limit, true)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns how often a counter is below a limit. A counter that counts down has the two
+    /// arguments the other way round.
+    fn count(&self, counter: TensorId, limit: TensorId, includes_limit: bool) -> Option<f64> {
+        if let (Some((start, step)), Some(limit)) = (self.counter(counter), self.constant(limit)) {
+            return n_steps(limit - start, step, includes_limit);
+        }
+        let (start, step) = self.counter(limit)?;
+        n_steps(start - self.constant(counter)?, -step, includes_limit)
+    }
+
+    /// Returns start and step of a loop variable to which each iteration adds a constant.
+    fn counter(&self, tensor: TensorId) -> Option<(f64, f64)> {
+        let (merge, _) = self.graph.producer(self.origin(tensor));
+        if !is_merge(self.graph.op(merge)) {
+            return None;
+        }
+        let start = self.graph.data_inputs(merge).next()?;
+        let start = self.constant(start)?;
+        let back = self
+            .graph
+            .back_inputs()
+            .iter()
+            .find(|edge| edge.to == merge)?;
+        let (next, _) = self.graph.producer(back.tensor);
+        let sum = self.origin(self.graph.data_inputs(next).next()?);
+        let (sum, _) = self.graph.producer(sum);
+        let inputs: Vec<TensorId> = self.graph.data_inputs(sum).collect();
+        let sign = match self.graph.op(sum) {
+            "Add" | "AddV2" => 1.0,
+            "Sub" => -1.0,
+            _ => return None,
+        };
+        let &[first, second] = inputs.as_slice() else {
+            return None;
+        };
+        let is_variable = |tensor| self.graph.producer(self.origin(tensor)).0 == merge;
+        if is_variable(first) {
+            return Some((start, sign * self.constant(second)?));
+        }
+        if is_variable(second) && sign > 0.0 {
+            return Some((start, self.constant(first)?));
+        }
+        None
+    }
+
+    /// Follows a tensor back through nodes that pass it on, up to the start of an iteration.
+    fn origin(&self, mut tensor: TensorId) -> TensorId {
+        for _ in 0..STEPS_MAX {
+            let (node, _) = self.graph.producer(tensor);
+            let op = self.graph.op(node);
+            let passes_on = is_enter(op) || is_switch(op) || op == "Identity";
+            match self.graph.data_inputs(node).next() {
+                Some(input) if passes_on => tensor = input,
+                _ => break,
+            }
+        }
+        tensor
+    }
+
+    /// Returns the value of a constant integer or number.
+    fn constant(&self, tensor: TensorId) -> Option<f64> {
+        let (node, _) = self.graph.producer(self.origin(tensor));
+        if self.graph.op(node) != "Const" {
+            return None;
+        }
+        let literal = self.graph.attrs(node).tensor("value")?;
+        if literal.shape().n_elements() != 1 {
+            return None;
+        }
+        let LiteralData::Dense(bytes) = literal.data() else {
+            return None;
+        };
+        let bytes: &[u8] = (**bytes).as_ref();
+        match literal.dtype() {
+            DType::I32 => Some(f64::from(i32::from_le_bytes(bytes.try_into().ok()?))),
+            #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+            DType::I64 => Some(i64::from_le_bytes(bytes.try_into().ok()?) as f64),
+            DType::F32 => Some(f64::from(f32::from_le_bytes(bytes.try_into().ok()?))),
+            _ => None,
+        }
+    }
+
+    /// Returns per guard the part of its body's rounds in which it holds.
+    fn shares(&self, trips: &[f64]) -> Vec<f64> {
+        let mut shares: Vec<f64> = Vec::with_capacity(self.bodies.guards().len());
+        for guard in self.bodies.guards() {
+            // An enclosing guard has a smaller number.
+            let around = shares.get(guard.parent as usize).copied().unwrap_or(1.0);
+            let (predicate, _) = self.graph.producer(guard.predicate);
+            let share = match self.graph.op(predicate) {
+                "LoopCond" => {
+                    let trips = trips[self.bodies.of_node(predicate).index()];
+                    let goes_on = if guard.side == 1 { trips } else { 1.0 };
+                    goes_on / (trips + 1.0)
+                }
+                _ => 1.0 / f64::from(guard.n_sides.max(1)),
+            };
+            shares.push(around * share);
+        }
+        shares
+    }
+}
+
+fn n_steps(distance: f64, step: f64, includes_limit: bool) -> Option<f64> {
+    let n_steps = match includes_limit {
+        true => (distance / step).floor() + 1.0,
+        false => (distance / step).ceil(),
+    };
+    // Without progress the loop is endless, or never begins.
+    (step > 0.0 && n_steps.is_finite()).then(|| n_steps.max(0.0))
+}
