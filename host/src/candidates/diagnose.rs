@@ -21,9 +21,11 @@ use crate::candidates::support::runs_anywhere;
 use crate::device::DeviceSet;
 use crate::device::KernelRegistry;
 use crate::device::create_kernel;
+use crate::functions::has_calls;
 use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::ops::OpRegistry;
+use crate::ops::decides_dead_tensors;
 
 /// Returns the conflicts of a graph: first all nodes without a kernel, then the sets of constraints
 /// that no device meets. Each set is found without the constraint whose removal resolves an earlier
@@ -212,7 +214,9 @@ pub fn unsupported_nodes(
         let mut defs = kernels.of_op(op).iter();
         defs.any(|def| facts.types.names.contains(&def.device_type))
     };
-    for function in graph.functions() {
+    // The nodes of functions that a lowered graph called are in the graph.
+    let functions = has_calls(graph).then(|| graph.functions());
+    for function in functions.unwrap_or_default() {
         for node in function.nodes.iter().filter(|node| !has_kernel(&node.op)) {
             found.push(UnsupportedNode {
                 function: Some(function.name.to_string()),
@@ -225,8 +229,8 @@ pub fn unsupported_nodes(
     Ok(found)
 }
 
-/// Returns why a kernel rejects a node, if the kernels of all its device types do. Constants and
-/// placeholders need no kernel.
+/// Returns why a kernel rejects a node, if the kernels of all its device types do. Constants,
+/// placeholders, and ops that the executor itself executes need no kernel.
 fn refused_by_all(
     facts: &Facts<'_>,
     ops: Option<&OpRegistry>,
@@ -234,7 +238,7 @@ fn refused_by_all(
     supports: &Supports,
 ) -> Option<String> {
     let op = facts.graph.op(node);
-    if op == "Const" || op.starts_with("Placeholder") {
+    if op == "Const" || op.starts_with("Placeholder") || decides_dead_tensors(op) {
         return None;
     }
     let supported = &supports.sets[supports.of_node(facts.graph, node) as usize];

@@ -3,8 +3,11 @@
 use serde_json::Value;
 
 use super::args;
+use super::file;
+use super::folder;
 use super::model;
 use super::placewright;
+use crate::hard_requests::push_field;
 
 #[test]
 fn every_conflict_is_shown_with_what_resolves_it() {
@@ -74,19 +77,53 @@ fn an_error_without_conflicts_prints_no_list() {
 fn ops_that_nothing_executes_are_listed_at_once() {
     let fine = placewright(args("place {} --check-ops", &[&model("lenet.pb")])).expect(0);
     assert_eq!(fine.stdout, "every node can be executed\n");
-    let graph = model("cf_nested_v2.skel.pb");
+    // Branches and loops are the executor's.
+    let flow = placewright(args(
+        "place {} --check-ops",
+        &[&model("cf_nested_v2.skel.pb")],
+    ));
+    assert_eq!(flow.expect(0).stdout, "every node can be executed\n");
+    let folder = folder();
+    let graph = file(&folder, "gradients.pb", &gradients(["first", "second"]));
     let report = placewright(args("place {} --check-ops --json", &[&graph]))
         .expect(1)
         .json();
     let rows = report["unsupported"].as_array().unwrap();
-    assert!(rows.len() > 1, "{report}");
-    let is_in_function = |row: &Value| row["function"].is_string();
-    assert!(rows.iter().any(is_in_function), "{report}");
-    assert!(!rows.iter().all(is_in_function), "{report}");
-    assert!(
-        rows.iter().all(|row| row["reason"] == "no kernel on [CPU]"),
-        "{report}"
-    );
+    assert_eq!(rows.len(), 2, "{report}");
+    for (row, name) in rows.iter().zip(["first", "second"]) {
+        assert_eq!(row["node"], name, "{report}");
+        assert_eq!(row["reason"], "no kernel on [CPU]", "{report}");
+    }
+}
+
+/// Returns a GraphDef of gradients of a function, which no device executes.
+fn gradients(names: [&str; 2]) -> Vec<u8> {
+    let attr = |name: &str, value: &[u8]| {
+        let mut entry = Vec::new();
+        push_field(&mut entry, 0x0a, name.as_bytes());
+        push_field(&mut entry, 0x12, value);
+        entry
+    };
+    let empty_list = [0x0a, 0];
+    let name_of_function = b"\x0a\x01f";
+    let mut function = Vec::new();
+    push_field(&mut function, 0x52, name_of_function);
+    let mut signature = Vec::new();
+    push_field(&mut signature, 0x0a, name_of_function);
+    let mut library = Vec::new();
+    push_field(&mut library, 0x0a, &signature);
+    let mut graph = Vec::new();
+    push_field(&mut graph, 0x12, &library);
+    for name in names {
+        let mut node = Vec::new();
+        push_field(&mut node, 0x0a, name.as_bytes());
+        push_field(&mut node, 0x12, b"SymbolicGradient");
+        push_field(&mut node, 0x2a, &attr("Tin", &empty_list));
+        push_field(&mut node, 0x2a, &attr("Tout", &empty_list));
+        push_field(&mut node, 0x2a, &attr("f", &function));
+        push_field(&mut graph, 0x0a, &node);
+    }
+    graph
 }
 
 /// Each policy of the ladder plans with the same memory, and fails in the same way.
