@@ -14,6 +14,8 @@ mod calibration;
 mod cli;
 #[cfg(all(unix, feature = "cli"))]
 mod compile_process;
+#[cfg(feature = "cli")]
+mod control_flow;
 mod devices;
 #[cfg(feature = "cli")]
 #[path = "../support/drive.rs"]

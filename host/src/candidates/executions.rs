@@ -191,10 +191,13 @@ impl Finder<'_> {
         if literal.shape().n_elements() != 1 {
             return None;
         }
-        let LiteralData::Dense(bytes) = literal.data() else {
-            return None;
+        let bytes: &[u8] = match literal.data() {
+            LiteralData::Dense(bytes) | LiteralData::RepeatLast(bytes) => (**bytes).as_ref(),
+            _ => return None,
         };
-        let bytes: &[u8] = (**bytes).as_ref();
+        if bytes.is_empty() {
+            return Some(0.0);
+        }
         match literal.dtype() {
             DType::I32 => Some(f64::from(i32::from_le_bytes(bytes.try_into().ok()?))),
             #[expect(clippy::cast_precision_loss, reason = "an estimate")]

@@ -1,0 +1,374 @@
+//! Branches, loops and calls: results of TensorFlow, what policies see, and what is refused.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use placewright::Error;
+use placewright::candidates::Candidates;
+use placewright::candidates::PlacementOptions;
+use placewright::candidates::enumerate;
+use placewright::device::DeviceOptions;
+use placewright::device::DeviceSet;
+use placewright::execute::ExecuteError;
+use placewright::functions::lower;
+use placewright::graph::AttrSet;
+use placewright::graph::AttrValue;
+use placewright::graph::Graph;
+use placewright::graph::GraphAssembler;
+use placewright::graph::Input;
+use placewright::graph::LoopError;
+use placewright::graph::NONE;
+use placewright::graph::NodeId;
+use placewright::graph::NodeSpec;
+use placewright::graph::Output;
+use placewright::graph::Work;
+use placewright::import::ImportOptions;
+use placewright::import::import_graph;
+use placewright::ops::OpRegistry;
+use placewright::partition::PartitionError;
+use placewright::registry::Registry;
+use placewright::session::Session;
+use placewright::session::SessionBuilder;
+use placewright::tensor::DType;
+use placewright::tensor::Literal;
+use placewright::tensor::LiteralData;
+use placewright::tensor::PartialShape;
+use placewright::tensor::Shape;
+use placewright::tensor::Tensor;
+
+use crate::fakes::FakeDevice;
+
+fn cpus(n: u32) -> SessionBuilder {
+    let mut options = DeviceOptions::default();
+    let counts = [("CPU", n), ("SYCL", 0), ("GPU", 0)];
+    let counts = counts.map(|(device_type, n)| (device_type.to_owned(), n));
+    options.device_count.extend(counts);
+    Session::builder().with_device_options(options)
+}
+
+fn bytes_of(folder: &str, file: &str) -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../tests")
+        .join(folder);
+    std::fs::read(folder.join(file)).unwrap()
+}
+
+/// These graphs request devices inside of their branches and loops; the values are those of
+/// TensorFlow 2.21 with four CPU devices.
+#[test]
+fn graphs_that_request_devices_inside_of_bodies_give_tensorflows_values() {
+    let on_four_devices = |file: &str, feeds: &[(&str, Tensor)]| {
+        let graph_def = bytes_of("conformance/graphs", file);
+        let session = cpus(4).with_graph_def(graph_def).build().unwrap();
+        let found = session.run(feeds, &["y:0"]).unwrap();
+        found[0].as_slice::<f32>().unwrap().to_vec()
+    };
+    let x = Tensor::from_values([2], &[1f32, 2.0]).unwrap();
+    for (taken, expected) in [(true, [2.718_281_7_f32, 7.389_056]), (false, [-1.0, -2.0])] {
+        let feeds = [("x", x.clone()), ("p", truth(taken))];
+        for file in ["cond_v1.graph.pb", "cond_v2.graph.pb"] {
+            let found = on_four_devices(file, &feeds);
+            let is_close = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5;
+            assert!(
+                found.iter().zip(&expected).all(is_close),
+                "{file}: {found:?}"
+            );
+        }
+    }
+    let x = Tensor::from_values([2, 2], &[1f32, 2.0, 3.0, 4.0]).unwrap();
+    for file in ["while_v1.graph.pb", "while_v2.graph.pb"] {
+        let found = on_four_devices(file, &[("x", x.clone())]);
+        assert_eq!(
+            found,
+            [1_294.929_7, 1_887.265_6, 2_830.898_4, 4_125.828],
+            "{file}"
+        );
+    }
+}
+
+fn candidates(graph: &Arc<Graph>) -> Candidates {
+    let device = |index| {
+        let name = format!("/job:localhost/replica:0/task:0/device:CPU:{index}");
+        FakeDevice::new(&name, "CPU").shared()
+    };
+    let devices = Arc::new(DeviceSet::new((0..4).map(device)));
+    let kernels = Registry::default().kernels();
+    enumerate(graph, &devices, &kernels, &PlacementOptions::default()).unwrap()
+}
+
+#[test]
+fn policies_see_loops_and_how_often_nodes_are_executed() {
+    for file in ["while_v1.graph.pb", "while_v2.graph.pb"] {
+        let ops = OpRegistry::default();
+        let bytes = bytes_of("conformance/graphs", file);
+        let graph = import_graph(bytes, &ops, &ImportOptions::default()).unwrap();
+        let graph = Arc::new(lower(&graph, &ops).unwrap());
+        let candidates = candidates(&graph);
+        let columns = candidates.nodes();
+        assert_eq!(columns.frame_parents, [NONE], "{file}");
+        // The loop counts from 0 to 2.
+        for (op, in_loop, executions) in [
+            ("Enter", false, 1.0),
+            ("Merge", true, 4.0),
+            ("LoopCond", true, 4.0),
+            ("MatMul", true, 3.0),
+            ("NextIteration", true, 3.0),
+            ("Exit", true, 1.0),
+        ] {
+            let nodes = graph.nodes().filter(|&node| graph.op(node) == op);
+            let nodes: Vec<NodeId> = nodes.collect();
+            assert!(!nodes.is_empty(), "{file}: {op}");
+            for node in nodes {
+                let name = graph.node_name(node);
+                let frame = if in_loop { 0 } else { NONE };
+                assert_eq!(columns.frame[node.index()], frame, "{file}: {name}");
+                assert_eq!(
+                    columns.executions[node.index()],
+                    executions,
+                    "{file}: {name}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_branch_is_as_likely_as_the_other() {
+    let ops = OpRegistry::default();
+    let bytes = bytes_of("models", "cf_nested_v2.skel.pb");
+    let graph = import_graph(bytes, &ops, &ImportOptions::default()).unwrap();
+    let graph = Arc::new(lower(&graph, &ops).unwrap());
+    let candidates = candidates(&graph);
+    let columns = candidates.nodes();
+    // The inner loop is in the outer one.
+    assert_eq!(columns.frame_parents, [NONE, 0]);
+    let executions = |name: &str| {
+        let node = graph.find_node(name).unwrap_or_else(|| panic!("{name}"));
+        columns.executions[node.index()]
+    };
+    let outer = executions("while/next0");
+    let inner = executions("while/body/while_0/next0");
+    let taken = executions("while/body/while_0/body/cond/then/pivot");
+    assert_eq!(taken, executions("while/body/while_0/body/cond/else/pivot"));
+    assert_eq!(taken, inner / 2.0);
+    assert!(inner > outer, "{inner} of {outer}");
+}
+
+/// Adds nodes to a graph whose ops are TensorFlow's.
+struct Nodes(GraphAssembler);
+
+impl Nodes {
+    fn new() -> Self {
+        Self(GraphAssembler::new("by hand"))
+    }
+
+    fn add(
+        &mut self,
+        (name, op): (&str, &str),
+        dtypes: &[DType],
+        inputs: &[(NodeId, u32)],
+        attrs: Vec<(&str, AttrValue)>,
+    ) -> NodeId {
+        let outputs = dtypes.iter().map(|&dtype| Output {
+            dtype,
+            is_ref: false,
+            shape: PartialShape::scalar(),
+        });
+        let outputs: Vec<Output> = outputs.collect();
+        let inputs = inputs
+            .iter()
+            .map(|&(node, slot)| Input::Data { node, slot });
+        let inputs: Vec<Input> = inputs.collect();
+        let attrs = attrs.into_iter().map(|(name, value)| (name.into(), value));
+        let spec = NodeSpec {
+            name,
+            op,
+            inputs: &inputs,
+            requested_device: "",
+            attrs: AttrSet::new(attrs),
+            outputs: &outputs,
+            stateful: false,
+            work: Work::default(),
+        };
+        self.0.add_node(&spec).unwrap()
+    }
+
+    fn constant(&mut self, name: &str, value: i32) -> NodeId {
+        let bytes = LiteralData::Dense(Arc::new(value.to_le_bytes()));
+        let literal = Literal::new(DType::I32, Shape::scalar(), bytes).unwrap();
+        let value = AttrValue::Tensor(Arc::new(literal));
+        let attrs = vec![("dtype", DType::I32.into()), ("value", value)];
+        self.add((name, "Const"), &[DType::I32], &[], attrs)
+    }
+
+    fn placeholder(&mut self, name: &str, dtype: DType) -> NodeId {
+        self.add(
+            (name, "Placeholder"),
+            &[dtype],
+            &[],
+            vec![("dtype", dtype.into())],
+        )
+    }
+
+    fn int(&mut self, name: &str, op: &str, inputs: &[(NodeId, u32)]) -> NodeId {
+        let mut attrs = vec![("T", DType::I32.into())];
+        if op == "Merge" {
+            attrs.push(("N", 2.into()));
+        }
+        let dtypes: &[DType] = match op {
+            "Switch" | "Merge" => &[DType::I32, DType::I32],
+            "Less" => &[DType::Bool],
+            _ => &[DType::I32],
+        };
+        self.add((name, op), dtypes, inputs, attrs)
+    }
+
+    fn enter(&mut self, name: &str, frame: &str, input: NodeId) -> NodeId {
+        let frame = AttrValue::Bytes(frame.as_bytes().into());
+        let attrs = vec![
+            ("T", DType::I32.into()),
+            ("frame_name", frame),
+            ("is_constant", false.into()),
+            ("parallel_iterations", 10.into()),
+        ];
+        self.add((name, "Enter"), &[DType::I32], &[(input, 0)], attrs)
+    }
+
+    /// A loop that adds `step` to a variable, `first`, while it is below `limit`. Returns what the
+    /// body reads, and the result.
+    fn count(&mut self, frame: &str, first: NodeId, limit: NodeId, step: NodeId) -> [NodeId; 2] {
+        let name = |part: &str| format!("{frame}/{part}");
+        let entered = self.enter(&name("enter"), frame, first);
+        let merge = self.int(&name("merge"), "Merge", &[(entered, 0)]);
+        let less = self.int(&name("less"), "Less", &[(merge, 0), (limit, 0)]);
+        let goes_on = (&*name("goes_on"), "LoopCond");
+        let goes_on = self.add(goes_on, &[DType::Bool], &[(less, 0)], Vec::new());
+        let switch = self.int(&name("switch"), "Switch", &[(merge, 0), (goes_on, 0)]);
+        let sum = self.int(&name("sum"), "AddV2", &[(switch, 1), (step, 0)]);
+        let next = self.int(&name("next"), "NextIteration", &[(sum, 0)]);
+        self.0.add_back_input(next, 0, merge, 1).unwrap();
+        [switch, self.int(&name("exit"), "Exit", &[(switch, 0)])]
+    }
+
+    fn session(self) -> Session {
+        cpus(1).with_graph(self.0.finish()).build().unwrap()
+    }
+}
+
+fn int(value: i32) -> Tensor {
+    Tensor::from_values(Shape::scalar(), &[value]).unwrap()
+}
+
+fn truth(value: bool) -> Tensor {
+    Tensor::from_bools(Shape::scalar(), &[value]).unwrap()
+}
+
+fn ints(found: &[Tensor]) -> Vec<i32> {
+    found
+        .iter()
+        .flat_map(|tensor| tensor.as_slice::<i32>().unwrap().to_vec())
+        .collect()
+}
+
+#[test]
+fn loops_follow_each_other_and_read_what_is_outside() {
+    let mut nodes = Nodes::new();
+    let first = nodes.placeholder("first", DType::I32);
+    let limit = nodes.placeholder("limit", DType::I32);
+    let step = nodes.constant("step", 3);
+    let [_, counted] = nodes.count("a", first, limit, step);
+    let limit = nodes.int("more", "AddV2", &[(limit, 0), (counted, 0)]);
+    nodes.count("b", counted, limit, counted);
+    let session = nodes.session();
+    for (first, limit, expected) in [(0, 10, [12, 24]), (5, 5, [5, 10]), (7, 1, [7, 14])] {
+        let feeds = [("first", int(first)), ("limit", int(limit))];
+        let found = session.run(&feeds, &["a/exit", "b/exit"]).unwrap();
+        assert_eq!(ints(&found), expected);
+    }
+}
+
+#[test]
+fn a_tensor_that_a_branch_did_not_make_cannot_be_fetched() {
+    let mut nodes = Nodes::new();
+    let taken = nodes.placeholder("taken", DType::Bool);
+    let one = nodes.constant("one", 1);
+    let switch = nodes.int("switch", "Switch", &[(one, 0), (taken, 0)]);
+    let [no, yes] =
+        [0, 1].map(|side| nodes.int(["no", "yes"][side as usize], "Neg", &[(switch, side)]));
+    nodes.int("either", "Merge", &[(no, 0), (yes, 0)]);
+    let session = nodes.session();
+    for (taken, live, dead) in [(true, "yes", "no"), (false, "no", "yes")] {
+        let feeds = [("taken", truth(taken))];
+        let found = session.run(&feeds, &["either", live, "either:1"]).unwrap();
+        assert_eq!(ints(&found), [-1, -1, i32::from(taken)]);
+        let error = session.run(&feeds, &[dead]).unwrap_err();
+        let Error::Execute(ExecuteError::DeadFetch { tensor }) = &error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(tensor, &format!("{dead}:0"));
+        assert!(error.to_string().contains("branch"), "{error}");
+        // The session still works.
+        assert_eq!(ints(&session.run(&feeds, &[live]).unwrap()), [-1]);
+    }
+}
+
+/// Returns the error of a run.
+fn refused(nodes: Nodes, fetch: &str) -> PartitionError {
+    match nodes.session().run(&[], &[fetch]) {
+        Err(Error::Partition(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn loops_that_cannot_be_executed_are_refused_with_their_nodes() {
+    let base = || {
+        let mut nodes = Nodes::new();
+        let zero = nodes.constant("zero", 0);
+        let ten = nodes.constant("ten", 10);
+        let one = nodes.constant("one", 1);
+        (nodes, [zero, ten, one])
+    };
+
+    let (mut nodes, [zero, ten, one]) = base();
+    let [in_a, _] = nodes.count("a", zero, ten, one);
+    let [in_b, _] = nodes.count("b", zero, ten, one);
+    nodes.int("mixed", "AddV2", &[(in_a, 1), (in_b, 1)]);
+    let error = refused(nodes, "a/exit");
+    assert!(
+        matches!(&error, PartitionError::Loop(LoopError::DifferentLoops { node, .. }) if node == "mixed"),
+        "{error:?}"
+    );
+
+    let (mut nodes, [zero, ten, one]) = base();
+    let [in_a, _] = nodes.count("a", zero, ten, one);
+    nodes.count("b", in_a, ten, one);
+    let again = nodes.enter("again", "b", zero);
+    nodes.int("read", "Neg", &[(again, 0)]);
+    let error = refused(nodes, "a/exit");
+    assert!(
+        matches!(&error, PartitionError::Loop(LoopError::SharedFrame { node, .. }) if node == "again"),
+        "{error:?}"
+    );
+
+    let (mut nodes, [zero, ..]) = base();
+    nodes.int("lost", "Exit", &[(zero, 0)]);
+    let error = refused(nodes, "lost");
+    assert!(
+        matches!(&error, PartitionError::Loop(LoopError::OutsideLoop { node, .. }) if node == "lost"),
+        "{error:?}"
+    );
+
+    let (mut nodes, [zero, ten, one]) = base();
+    let [in_a, _] = nodes.count("a", zero, ten, one);
+    nodes.int("negated", "Neg", &[(in_a, 1)]);
+    let error = refused(nodes, "negated");
+    assert!(
+        matches!(&error, PartitionError::InsideLoop { tensor, frame } if tensor == "negated:0" && frame == "a"),
+        "{error:?}"
+    );
+    assert!(
+        error.to_string().contains("use a result of the loop"),
+        "{error}"
+    );
+}
