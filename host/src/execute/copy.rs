@@ -15,6 +15,7 @@ use crate::names::DeviceId;
 use crate::plan::MemorySpace;
 use crate::plan::Transfer;
 use crate::tensor::Tensor;
+use crate::tensor::Variant;
 
 /// Checks whether the host can read a tensor now. True for strings, which are always in host
 /// memory, and for host-visible memory unless the device may still be writing to it.
@@ -32,10 +33,20 @@ pub(super) fn to_host(
     tensor: &Tensor,
 ) -> Result<Tensor, KernelError> {
     guarded(|| {
-        if is_at_hand(space, is_deferred, tensor) {
-            return Ok(tensor.clone());
+        let copy = |tensor: &Tensor| {
+            if is_at_hand(space, is_deferred, tensor) {
+                return Ok(tensor.clone());
+            }
+            context.copy_to_host(tensor)
+        };
+        match tensor.as_variants() {
+            Ok(variants) => {
+                let copies = variants.iter().map(|variant| variant.try_map(copy));
+                let copies: Result<Vec<Variant>, KernelError> = copies.collect();
+                Ok(Tensor::from_variants(tensor.shape().clone(), copies?)?)
+            }
+            Err(_) => copy(tensor),
         }
-        context.copy_to_host(tensor)
     })
 }
 
@@ -46,6 +57,13 @@ pub(super) fn from_host(
     space: MemorySpace,
     tensor: &Tensor,
 ) -> Result<Tensor, KernelError> {
+    if let Ok(variants) = tensor.as_variants() {
+        let copies = variants
+            .iter()
+            .map(|variant| variant.try_map(|element| from_host(devices, device, space, element)));
+        let copies: Result<Vec<Variant>, KernelError> = copies.collect();
+        return Ok(Tensor::from_variants(tensor.shape().clone(), copies?)?);
+    }
     if space == MemorySpace::Host || tensor.buffer().is_none() {
         return Ok(tensor.clone());
     }

@@ -19,8 +19,91 @@ use crate::tensor::PartialShape;
 /// Ops of this family.
 pub(super) fn ops() -> Vec<OpDef> {
     let mut ops = arrays();
+    ops.extend(stacks());
     ops.extend(lists());
+    ops.extend(more_lists());
     ops
+}
+
+fn stacks() -> Vec<OpDef> {
+    let ops = [
+        op(
+            "StackV2",
+            "max_size: int32",
+            "handle: resource",
+            "elem_type: type; stack_name: string = ''",
+        )
+        .with_shape(scalars),
+        op(
+            "StackPushV2",
+            "handle: resource, elem: T",
+            "output: T",
+            "T: type; swap_memory: bool = false",
+        )
+        .with_shape(|context| Ok(vec![context.shape(1).clone()])),
+        op(
+            "StackPopV2",
+            "handle: resource",
+            "elem: elem_type",
+            "elem_type: type",
+        )
+        .with_shape(unknown),
+        op("StackCloseV2", "handle: resource", "", ""),
+    ];
+    ops.into_iter().map(OpDef::stateful).collect()
+}
+
+/// Lists that are made of other lists, and of batches.
+fn more_lists() -> Vec<OpDef> {
+    vec![
+        op(
+            "TensorListScatter",
+            "tensor: element_dtype, indices: int32, element_shape: shape_type",
+            "output_handle: variant",
+            "element_dtype: type; shape_type: {int32, int64}",
+        )
+        .with_shape(scalars)
+        .with_fold(|context, _| vec![list_of(context, 2)]),
+        op(
+            "TensorListScatterIntoExistingList",
+            "input_handle: variant, tensor: element_dtype, indices: int32",
+            "output_handle: variant",
+            "element_dtype: type",
+        )
+        .with_shape(scalars)
+        .with_fold(same_list),
+        op(
+            "TensorListConcat",
+            "input_handle: variant",
+            "tensor: element_dtype, lengths: int64",
+            "element_dtype: type; element_shape: shape = { unknown_rank: true }",
+        )
+        .with_shape(|context| {
+            let element = context
+                .attrs()
+                .shape("element_shape")
+                .cloned()
+                .unwrap_or_default();
+            let element = merge(&element_shape(context), &element, "element shapes")?;
+            let rows = element.dims().filter(|dims| !dims.is_empty());
+            let rows = rows.map(|dims| stacked(None, &PartialShape::new(&dims[1..])));
+            Ok(vec![rows.unwrap_or_default(), PartialShape::of_rank(1)])
+        }),
+        op(
+            "TensorListPushBackBatch",
+            "input_handles: variant, tensor: element_dtype",
+            "output_handles: variant",
+            "element_dtype: type",
+        )
+        .with_shape(|context| Ok(vec![context.shape(0).clone()])),
+        op(
+            "TensorListConcatLists",
+            "input_a: variant, input_b: variant",
+            "output: variant",
+            "element_dtype: type",
+        )
+        .with_shape(|context| Ok(vec![context.shape(0).clone()])),
+    ]
 }
 
 fn arrays() -> Vec<OpDef> {

@@ -10,6 +10,7 @@ mod handle;
 mod literal;
 mod shape;
 mod value;
+mod variant;
 
 pub(crate) use buffer::Arena;
 pub use buffer::{
@@ -23,3 +24,4 @@ pub use literal::{Literal, LiteralData, LiteralError, Procedural, SharedBytes};
 pub(crate) use shape::RANK_MAX;
 pub use shape::{PartialShape, Shape, ShapeTooLarge};
 pub use value::{Tensor, TensorError};
+pub use variant::{TensorList, Variant};

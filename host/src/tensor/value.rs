@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{
     Allocator, Buffer, DType, Element, HostMemory, MemoryId, OutOfMemory, ResourceHandle, Shape,
-    ShapeTooLarge,
+    ShapeTooLarge, Variant,
 };
 
 /// Why a tensor cannot be created or read.
@@ -49,6 +49,8 @@ enum Data {
     Strings(Arc<[Arc<[u8]>]>),
     /// So are handles.
     Handle(Arc<ResourceHandle>),
+    /// What variants contain may be in the memory of a device.
+    Variants(Arc<[Variant]>),
 }
 
 /// An n-dimensional array, row-major. Cloning shares the bytes.
@@ -167,6 +169,24 @@ impl Tensor {
         }
     }
 
+    /// Returns a tensor of type `variant`, row-major.
+    ///
+    /// # Errors
+    /// [`TensorError::LengthMismatch`] if the shape has another number of elements.
+    pub fn from_variants(shape: Shape, values: Vec<Variant>) -> Result<Self, TensorError> {
+        if shape.n_elements() != values.len() {
+            return Err(TensorError::LengthMismatch {
+                shape,
+                n_values: values.len(),
+            });
+        }
+        Ok(Self {
+            dtype: DType::Variant,
+            shape,
+            data: Data::Variants(values.into()),
+        })
+    }
+
     /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.dtype
@@ -183,14 +203,16 @@ impl Tensor {
             Data::Buffer(buffer) => buffer.len_bytes(),
             Data::Strings(values) => values.iter().map(|value| value.len()).sum(),
             Data::Handle(_) => 0,
+            Data::Variants(values) => values.iter().map(Variant::len_bytes).sum(),
         }
     }
 
-    /// Returns the memory; `None` for strings and handles, which belong to the host.
+    /// Returns the memory; `None` for strings and handles, which belong to the host, and for
+    /// variants.
     pub fn buffer(&self) -> Option<&Buffer> {
         match &self.data {
             Data::Buffer(buffer) => Some(buffer),
-            Data::Strings(_) | Data::Handle(_) => None,
+            Data::Strings(_) | Data::Handle(_) | Data::Variants(_) => None,
         }
     }
 
@@ -219,7 +241,9 @@ impl Tensor {
     pub fn as_bytes(&self) -> Result<&[u8], TensorError> {
         match &self.data {
             Data::Buffer(buffer) => buffer.as_host_bytes().ok_or(TensorError::NotOnHost),
-            Data::Strings(_) | Data::Handle(_) => Err(TensorError::NoFixedSize(self.dtype)),
+            Data::Strings(_) | Data::Handle(_) | Data::Variants(_) => {
+                Err(TensorError::NoFixedSize(self.dtype))
+            }
         }
     }
 
@@ -248,7 +272,7 @@ impl Tensor {
     pub fn as_strings(&self) -> Result<&[Arc<[u8]>], TensorError> {
         match &self.data {
             Data::Strings(values) => Ok(values),
-            Data::Buffer(_) | Data::Handle(_) => Err(TensorError::WrongDType {
+            _ => Err(TensorError::WrongDType {
                 expected: DType::String,
                 found: self.dtype,
             }),
@@ -262,8 +286,22 @@ impl Tensor {
     pub fn as_handle(&self) -> Result<&ResourceHandle, TensorError> {
         match &self.data {
             Data::Handle(handle) => Ok(handle),
-            Data::Buffer(_) | Data::Strings(_) => Err(TensorError::WrongDType {
+            _ => Err(TensorError::WrongDType {
                 expected: DType::Resource,
+                found: self.dtype,
+            }),
+        }
+    }
+
+    /// Returns the elements of a tensor of type `variant`.
+    ///
+    /// # Errors
+    /// [`TensorError::WrongDType`] for another type.
+    pub fn as_variants(&self) -> Result<&[Variant], TensorError> {
+        match &self.data {
+            Data::Variants(values) => Ok(values),
+            _ => Err(TensorError::WrongDType {
+                expected: DType::Variant,
                 found: self.dtype,
             }),
         }
@@ -273,7 +311,7 @@ impl Tensor {
     pub fn as_bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.data {
             Data::Buffer(buffer) => buffer.as_host_bytes_mut(),
-            Data::Strings(_) | Data::Handle(_) => None,
+            Data::Strings(_) | Data::Handle(_) | Data::Variants(_) => None,
         }
     }
 

@@ -12,9 +12,11 @@ use crate::device::KernelRegistry;
 mod raw;
 
 mod cast;
+mod checks;
 mod complex;
 mod concat;
 mod conv;
+mod elements;
 mod elementwise;
 mod fill;
 pub(in crate::backend::cpu) mod fused;
@@ -31,6 +33,8 @@ mod pad;
 mod reduce;
 mod select;
 mod slice;
+mod tensor_array;
+mod tensor_list;
 mod variable;
 
 /// Adds all kernels of CPU devices.
@@ -41,6 +45,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     elementwise::register(registry);
     logic::register(registry);
     cast::register(registry);
+    checks::register(registry);
     complex::register(registry);
     reduce::register(registry);
     fill::register(registry);
@@ -56,6 +61,8 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     norm::register(registry);
     pad::register(registry);
     slice::register(registry);
+    tensor_array::register(registry);
+    tensor_list::register(registry);
 }
 
 /// Returns a registration for CPU devices.
