@@ -26,11 +26,14 @@ use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
+use crate::kernels::Threads;
+use crate::kernels::binary;
 use crate::kernels::scratch;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
+use crate::tensor::TensorError;
 use crate::tensor::TensorList;
 use crate::tensor::Variant;
 
@@ -57,6 +60,14 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     add("TensorListSplit", split);
     add("TensorListPushBackBatch", push_back_batch);
     add("TensorListConcatLists", concat_lists);
+    let lists = |op| def(op).with_types("T", &[DType::Variant]);
+    registry.register(lists("ZerosLike").with_factory(|_| kernel(zeros_like)));
+    registry.register(lists("AddN").with_factory(|_| kernel(add_n)));
+    registry.register(
+        def("FakeParam")
+            .with_types("dtype", &types)
+            .with_factory(fake_param),
+    );
     registry.register(def("TensorListLength").with_factory(length));
     registry.register(def("TensorListElementShape").with_factory(element_shape));
     registry.register(def("TensorListResize").with_factory(resize));
@@ -642,5 +653,91 @@ fn resize(_: &KernelConstruction<'_>) -> Made {
             "the size",
         )?);
         set_list(context, list)
+    })
+}
+
+/// TensorFlow `ZerosLike` of lists. Elements that are not set stay so.
+fn zeros_like(context: &KernelContext<'_>) -> Result<(), KernelError> {
+    context.set_output(0, zeros_of(context, context.input(0)?)?)
+}
+
+fn zeros_of(context: &KernelContext<'_>, tensor: &Tensor) -> Result<Tensor, KernelError> {
+    let Ok(variants) = tensor.as_variants() else {
+        return zeros(context, tensor.dtype(), tensor.shape());
+    };
+    let mut like = scratch::list(variants.len())?;
+    for variant in variants {
+        like.push(variant.try_map(|element| zeros_of(context, element))?);
+    }
+    Ok(Tensor::from_variants(tensor.shape().clone(), like)?)
+}
+
+/// TensorFlow `AddN` of lists: the sums of their elements. One that is not set counts as zeros.
+fn add_n(context: &KernelContext<'_>) -> Result<(), KernelError> {
+    let mut sum = context.input(0)?.clone();
+    for other in context.inputs().skip(1) {
+        sum = sum_of(context, &sum, other)?;
+    }
+    context.set_output(0, sum)
+}
+
+fn sum_of(
+    context: &KernelContext<'_>,
+    first: &Tensor,
+    second: &Tensor,
+) -> Result<Tensor, KernelError> {
+    if first.shape() != second.shape() || first.dtype() != second.dtype() {
+        return Err(KernelError::invalid(format!(
+            "{first:?} and {second:?} cannot be added: they differ in type or shape"
+        )));
+    }
+    if first.dtype() != DType::Variant {
+        return dispatch_arithmetic!(first.dtype(), T => {
+            let mut sum = context.allocate_output(0, first.dtype(), first.shape().clone())?;
+            let out = sum.as_slice_mut::<T>().ok_or(TensorError::NotOnHost)?;
+            let second = second.as_slice::<T>()?;
+            binary::sum_all(first.as_slice::<T>()?, &[second], out, Threads::of(context));
+            Ok(sum)
+        });
+    }
+    let pairs = first.as_variants()?.iter().zip(second.as_variants()?);
+    let mut sums = scratch::list(pairs.len())?;
+    for (Variant::List(first), Variant::List(second)) in pairs {
+        check_type(second, first.dtype())?;
+        if first.len() != second.len() {
+            return Err(KernelError::invalid(format!(
+                "lists with {} and {} elements cannot be added",
+                first.len(),
+                second.len()
+            )));
+        }
+        let shape = merged(first.element_shape(), second.element_shape())?;
+        let mut sum = TensorList::new(first.dtype(), shape, first.len_max());
+        for pair in first.iter().zip(second.iter()) {
+            sum.push(match pair {
+                (Some(first), Some(second)) => Some(sum_of(context, first, second)?),
+                (element, None) | (None, element) => element.cloned(),
+            });
+        }
+        sums.push(Variant::List(sum));
+    }
+    Ok(Tensor::from_variants(first.shape().clone(), sums)?)
+}
+
+/// TensorFlow `FakeParam`: the output of a branch for a value that only the other branch computes.
+/// Nothing reads its elements.
+fn fake_param(node: &KernelConstruction<'_>) -> Made {
+    let dtype = type_attr(node, "dtype")?;
+    let shape = node.attrs.shape("shape").cloned().unwrap_or_default();
+    let dims = shape.dims().unwrap_or_default().iter();
+    let shape: Shape = dims.map(|dim| dim.unwrap_or(0)).collect();
+    kernel(move |context| {
+        if dtype != DType::Variant {
+            return context.set_output(0, zeros(context, dtype, &shape)?);
+        }
+        let list = TensorList::new(DType::F32, PartialShape::unknown(), None);
+        let mut lists = scratch::list(shape.n_elements())?;
+        lists.extend(std::iter::repeat_n(Variant::List(list), shape.n_elements()));
+        context.set_output(0, Tensor::from_variants(shape.clone(), lists)?)
     })
 }
