@@ -40,6 +40,8 @@ mod hostile_metadata;
 #[cfg(feature = "graphdef")]
 mod import;
 mod kernel_choice;
+#[cfg(feature = "kernels")]
+mod lists;
 #[cfg(feature = "cli")]
 mod loadable;
 #[cfg(feature = "kernels")]

@@ -20,10 +20,12 @@ use crate::kernels::pack;
 use crate::kernels::scratch;
 use crate::tensor::DType;
 use crate::tensor::Element;
+use crate::tensor::Shape;
 use crate::tensor::Tensor;
+use crate::tensor::TensorError;
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    let types = [&ELEMENTS[..], &[DType::String]].concat();
+    let types = [&ELEMENTS[..], &[DType::String, DType::Variant]].concat();
     registry.register(def("Pack").with_types("T", &types).with_factory(make_pack));
     registry.register(
         def("Unpack")
@@ -36,20 +38,20 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 fn make_pack(node: &KernelConstruction<'_>) -> Made {
     let axis = int_attr(node, "axis", Some(0))?;
     let dtype = type_attr(node, "T")?;
-    if dtype == DType::String {
-        return kernel(move |context| {
-            let (shape, inner) = pack_plan(context, axis)?;
-            let parts = context
-                .inputs()
-                .map(Tensor::as_strings)
-                .collect::<Result<Vec<_>, _>>()?;
-            let mut strings = scratch::list(shape.n_elements())?;
-            strings.extend((0..shape.n_elements()).map(|flat| {
-                let (row, column) = (flat / inner, flat % inner);
-                parts[row % parts.len()][row / parts.len() * inner + column].clone()
-            }));
-            context.set_output(0, Tensor::from_strings(shape, strings)?)
-        });
+    match dtype {
+        DType::String => {
+            return kernel(move |context| {
+                let (shape, strings) = elements_of_stack(context, axis, Tensor::as_strings)?;
+                context.set_output(0, Tensor::from_strings(shape, strings)?)
+            });
+        }
+        DType::Variant => {
+            return kernel(move |context| {
+                let (shape, variants) = elements_of_stack(context, axis, Tensor::as_variants)?;
+                context.set_output(0, Tensor::from_variants(shape, variants)?)
+            });
+        }
+        _ => {}
     }
     dispatch_element!(dtype, T => kernel(move |context| {
         let (shape, inner) = pack_plan(context, axis)?;
@@ -72,21 +74,66 @@ fn make_unpack(node: &KernelConstruction<'_>) -> Made {
     let axis = int_attr(node, "axis", Some(0))?;
     let n_parts = int_attr(node, "num", None)?;
     let dtype = type_attr(node, "T")?;
-    if dtype == DType::String {
-        return kernel(move |context| {
-            let (shape, inner, n) = unpack_plan(context, axis, n_parts)?;
-            let strings = context.input(0)?.as_strings()?;
-            for index in 0..n {
-                let mut part = scratch::list(shape.n_elements())?;
-                part.extend((0..shape.n_elements()).map(|flat| {
-                    strings[(flat / inner * n + index) * inner + flat % inner].clone()
-                }));
-                context.set_output(index, Tensor::from_strings(shape.clone(), part)?)?;
-            }
-            Ok(())
-        });
+    match dtype {
+        DType::String => kernel(move |context| {
+            unpack_with(
+                context,
+                (axis, n_parts),
+                Tensor::as_strings,
+                Tensor::from_strings,
+            )
+        }),
+        DType::Variant => kernel(move |context| {
+            unpack_with(
+                context,
+                (axis, n_parts),
+                Tensor::as_variants,
+                Tensor::from_variants,
+            )
+        }),
+        _ => {
+            dispatch_element!(dtype, T => kernel(move |context| unpack::<T>(context, axis, n_parts)))
+        }
     }
-    dispatch_element!(dtype, T => kernel(move |context| unpack::<T>(context, axis, n_parts)))
+}
+
+/// Returns the shape and the elements of a stack of tensors whose elements have no fixed size.
+fn elements_of_stack<T: Clone>(
+    context: &KernelContext<'_>,
+    axis: i64,
+    elements: impl Fn(&Tensor) -> Result<&[T], TensorError>,
+) -> Result<(Shape, Vec<T>), KernelError> {
+    let (shape, inner) = pack_plan(context, axis)?;
+    let parts = context
+        .inputs()
+        .map(elements)
+        .collect::<Result<SmallVec<[&[T]; 8]>, _>>()?;
+    let mut stack = scratch::list(shape.n_elements())?;
+    stack.extend((0..shape.n_elements()).map(|flat| {
+        let (row, column) = (flat / inner, flat % inner);
+        parts[row % parts.len()][row / parts.len() * inner + column].clone()
+    }));
+    Ok((shape, stack))
+}
+
+/// Unstacks a tensor whose elements have no fixed size.
+fn unpack_with<T: Clone>(
+    context: &KernelContext<'_>,
+    (axis, n_parts): (i64, i64),
+    elements: impl Fn(&Tensor) -> Result<&[T], TensorError>,
+    tensor: impl Fn(Shape, Vec<T>) -> Result<Tensor, TensorError>,
+) -> Result<(), KernelError> {
+    let (shape, inner, n) = unpack_plan(context, axis, n_parts)?;
+    let elements = elements(context.input(0)?)?;
+    for index in 0..n {
+        let mut part = scratch::list(shape.n_elements())?;
+        part.extend(
+            (0..shape.n_elements())
+                .map(|flat| elements[(flat / inner * n + index) * inner + flat % inner].clone()),
+        );
+        context.set_output(index, tensor(shape.clone(), part)?)?;
+    }
+    Ok(())
 }
 
 fn unpack<T: Element>(

@@ -1,0 +1,342 @@
+//! Lists, arrays and stacks of tensors, and checks: programs with the results of TensorFlow.
+//!
+//! A program of `lists/cases.txt` is a name after `==`, and one operation per line:
+//!
+//! ```text
+//! name = Op argument.. ; attribute=value.. ; ^control..
+//! ```
+//!
+//! An argument is a value (`name` or `name:slot`), several in braces, or a constant: `1` is int32,
+//! `1.` float, `'a'` string; `i64[1]` and `i64:1` are int64; `empty[0,2]`, `empty32[0]` and
+//! `empty64[0]` have no elements. A question mark before a constant makes it a feed of unknown
+//! shape, which only kernels can check. A line `>` is a fetch with its value; `!` is a part of the
+//! error that the program ends with. With `!!`, TensorFlow does not refuse the program.
+
+use std::collections::HashMap;
+
+use placewright::builder::GraphBuilder;
+use placewright::builder::Operation;
+use placewright::builder::Value;
+use placewright::execute::RunOptions;
+use placewright::graph::AttrValue;
+use placewright::graph::Graph;
+use placewright::policy::PolicyEngine;
+use placewright::policy::PolicyLimits;
+use placewright::policy::PolicyRequest;
+use placewright::policy::ShippedPolicy;
+use placewright::session::Session;
+use placewright::tensor::DType;
+use placewright::tensor::PartialShape;
+use placewright::tensor::Tensor;
+
+use crate::sample::cpus;
+
+/// One program of the file.
+#[derive(Default)]
+struct Case<'a> {
+    name: &'a str,
+    lines: Vec<&'a str>,
+    fetches: Vec<(&'a str, &'a str)>,
+    refusal: Option<&'a str>,
+}
+
+fn cases() -> Vec<Case<'static>> {
+    let mut cases: Vec<Case<'_>> = Vec::new();
+    for line in include_str!("lists/cases.txt").lines() {
+        if let Some(name) = line.strip_prefix("== ") {
+            cases.push(Case {
+                name,
+                ..Case::default()
+            });
+            continue;
+        }
+        let case = cases.last_mut();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let case = case.expect("a program starts with its name");
+        if let Some(fetch) = line.strip_prefix("> ") {
+            case.fetches.push(fetch.split_once(' ').unwrap());
+        } else if let Some(part) = line.strip_prefix("!! ").or(line.strip_prefix("! ")) {
+            case.refusal = Some(part);
+        } else {
+            case.lines.push(line);
+        }
+    }
+    cases
+}
+
+/// Splits at spaces outside of brackets and quotes.
+fn tokens(line: &str) -> Vec<&str> {
+    let (mut depth, mut is_quoted, mut start) = (0, false, None);
+    let mut tokens = Vec::new();
+    for (at, character) in line.char_indices().chain([(line.len(), ' ')]) {
+        match character {
+            '\'' => is_quoted = !is_quoted,
+            '[' | '{' if !is_quoted => depth += 1,
+            ']' | '}' if !is_quoted => depth -= 1,
+            _ => {}
+        }
+        if character == ' ' && depth == 0 && !is_quoted {
+            if let Some(start) = start.take() {
+                tokens.push(&line[start..at]);
+            }
+        } else {
+            start.get_or_insert(at);
+        }
+    }
+    tokens
+}
+
+/// Returns the constant that a token writes.
+fn constant(token: &str) -> Tensor {
+    for (prefix, dtype) in [
+        ("empty[", DType::F32),
+        ("empty32[", DType::I32),
+        ("empty64[", DType::I64),
+    ] {
+        if let Some(dims) = token.strip_prefix(prefix) {
+            let dims = dims.trim_end_matches(']').split(',');
+            let dims: Vec<usize> = dims.map(|dim| dim.parse().unwrap()).collect();
+            return Tensor::from_bytes(dtype, dims.as_slice().into(), &[]).unwrap();
+        }
+    }
+    let wide = token.strip_prefix("i64");
+    let token = wide.unwrap_or(token).trim_start_matches(':');
+    let leaves: Vec<&str> = token.split(['[', ']', ' ']).collect();
+    let leaves: Vec<&str> = leaves.into_iter().filter(|leaf| !leaf.is_empty()).collect();
+    // The constants are vectors, matrices and scalars.
+    let n_rows = token.matches('[').count();
+    let dims = match n_rows {
+        0 => vec![],
+        1 => vec![leaves.len()],
+        _ => vec![n_rows - 1, leaves.len() / (n_rows - 1)],
+    };
+    let dims = dims.as_slice();
+    let first = leaves.first().copied().unwrap_or("0");
+    if first.starts_with('\'') {
+        let strings = leaves
+            .iter()
+            .map(|leaf| leaf.trim_matches('\'').as_bytes().into());
+        return Tensor::from_strings(dims.into(), strings.collect()).unwrap();
+    }
+    if first == "true" || first == "false" {
+        let truths: Vec<bool> = leaves.iter().map(|&leaf| leaf == "true").collect();
+        return Tensor::from_bools(dims, &truths).unwrap();
+    }
+    if first.contains('.') {
+        let floats = leaves
+            .iter()
+            .map(|leaf| leaf.trim_end_matches('.').parse().unwrap());
+        return Tensor::from_values::<f32>(dims, &floats.collect::<Vec<_>>()).unwrap();
+    }
+    let numbers: Vec<i64> = leaves.iter().map(|leaf| leaf.parse().unwrap()).collect();
+    if wide.is_some() {
+        return Tensor::from_values(dims, &numbers).unwrap();
+    }
+    let numbers: Vec<i32> = numbers.into_iter().map(|n| n.try_into().unwrap()).collect();
+    Tensor::from_values(dims, &numbers).unwrap()
+}
+
+fn attr(text: &str) -> AttrValue {
+    if let Some(dims) = text.strip_prefix('[') {
+        let dims = dims.trim_end_matches(']').split(',');
+        let dims = dims
+            .filter(|dim| !dim.is_empty())
+            .map(|dim| dim.parse().ok());
+        return dims.collect::<PartialShape>().into();
+    }
+    if let Some(text) = text.strip_prefix('\'') {
+        return text.trim_end_matches('\'').into();
+    }
+    if let Some(dtype) = DType::from_name(text) {
+        return dtype.into();
+    }
+    match text {
+        "true" | "false" => (text == "true").into(),
+        number => number.parse::<i64>().unwrap().into(),
+    }
+}
+
+/// A graph under construction.
+#[derive(Default)]
+struct Program {
+    values: HashMap<String, Operation>,
+    feeds: Vec<(String, Tensor)>,
+}
+
+impl Program {
+    fn value(&mut self, b: &GraphBuilder, token: &str) -> Result<Value, String> {
+        let (name, slot) = token.split_once(':').unwrap_or((token, "0"));
+        if let Some(&operation) = self.values.get(name) {
+            return Ok(b.output(operation, slot.parse().unwrap()).unwrap());
+        }
+        let Some(fed) = token.strip_prefix('?') else {
+            return b
+                .tensor(&constant(token))
+                .map_err(|error| error.to_string());
+        };
+        let tensor = constant(fed);
+        let name = format!("feed{}", self.feeds.len());
+        let feed = b.op("Placeholder").name(&name);
+        let feed = feed.attr("dtype", tensor.dtype());
+        let feed = feed.attr("shape", PartialShape::unknown()).value();
+        self.feeds.push((format!("{name}:0"), tensor));
+        feed.map_err(|error| error.to_string())
+    }
+
+    fn add(&mut self, b: &GraphBuilder, line: &str) -> Result<(), String> {
+        let (name, rest) = line.split_once(" = ").unwrap();
+        let mut parts = rest.split(" ;");
+        let call = tokens(parts.next().unwrap());
+        let attrs = tokens(parts.next().unwrap_or_default());
+        let controls = tokens(parts.next().unwrap_or_default());
+        let (op, arguments) = call.split_first().unwrap();
+        let mut operands = Vec::new();
+        for &argument in arguments {
+            let list = argument
+                .strip_prefix('{')
+                .map(|list| list.trim_end_matches('}'));
+            let items = list.map_or_else(|| vec![argument], tokens);
+            let values = items.into_iter().map(|item| self.value(b, item));
+            operands.push((list.is_some(), values.collect::<Result<Vec<_>, _>>()?));
+        }
+        let mut operation = b.op(op).name(name);
+        for (is_list, values) in operands {
+            operation = match is_list {
+                true => operation.inputs(values),
+                false => operation.input(values[0]),
+            };
+        }
+        for pair in attrs {
+            let (name, value) = pair.split_once('=').unwrap();
+            operation = operation.attr(name, attr(value));
+        }
+        for control in controls {
+            operation = operation.control(self.values[control.trim_start_matches('^')]);
+        }
+        let operation = operation.finish().map_err(|error| error.to_string())?;
+        self.values.insert(name.to_owned(), operation);
+        Ok(())
+    }
+}
+
+/// Writes type, shape and elements.
+fn show(tensor: &Tensor) -> String {
+    fn numbers<T: placewright::tensor::Element + ToString>(tensor: &Tensor) -> Vec<String> {
+        tensor
+            .as_slice::<T>()
+            .unwrap()
+            .iter()
+            .map(T::to_string)
+            .collect()
+    }
+    let elements = match tensor.dtype() {
+        DType::F32 => numbers::<f32>(tensor),
+        DType::I32 => numbers::<i32>(tensor),
+        DType::I64 => numbers::<i64>(tensor),
+        DType::Bool => tensor
+            .as_bools()
+            .unwrap()
+            .iter()
+            .map(u8::to_string)
+            .collect(),
+        DType::String => {
+            let strings = tensor.as_strings().unwrap().iter();
+            let strings = strings.map(|string| String::from_utf8_lossy(string).into_owned());
+            // `_` is the empty string.
+            let strings = strings.map(|string| {
+                if string.is_empty() {
+                    "_".to_owned()
+                } else {
+                    string
+                }
+            });
+            strings.collect()
+        }
+        other => panic!("a case fetches {other}"),
+    };
+    let text = format!(
+        "{} {}: {}",
+        tensor.dtype(),
+        tensor.shape(),
+        elements.join(" ")
+    );
+    text.trim_end().to_owned()
+}
+
+/// Returns the graph of a case, or the reason why it cannot be built.
+fn built(case: &Case<'_>) -> Result<(Graph, Program), String> {
+    let b = GraphBuilder::new("lists");
+    let mut program = Program::default();
+    for line in &case.lines {
+        program.add(&b, line)?;
+    }
+    Ok((b.finish(), program))
+}
+
+/// Returns the fetched values as text, or the error.
+fn outcome(case: &Case<'_>, engine: &PolicyEngine, n_cpus: u32) -> Result<Vec<String>, String> {
+    let (graph, program) = built(case)?;
+    let last = case.lines.last().unwrap().split_once(" = ").unwrap().0;
+    let policy = ShippedPolicy::find("round-robin").unwrap();
+    let session = Session::builder()
+        .with_graph(graph)
+        .with_device_options(cpus(n_cpus))
+        .with_policy_engine(engine.clone())
+        .with_policy(PolicyRequest::new(policy))
+        .build()
+        .map_err(|error| error.to_string())?;
+    let feeds: Vec<(&str, Tensor)> = program
+        .feeds
+        .iter()
+        .map(|(name, tensor)| (name.as_str(), tensor.clone()))
+        .collect();
+    let tensor_name = |name: &str| match name.contains(':') {
+        true => name.to_owned(),
+        false => format!("{name}:0"),
+    };
+    let fetches = case.fetches.iter().map(|(name, _)| tensor_name(name));
+    let fetches: Vec<String> = fetches.collect();
+    let fetches: Vec<&str> = fetches.iter().map(String::as_str).collect();
+    let targets: &[&str] = if case.refusal.is_some() { &[last] } else { &[] };
+    // The second run finds nothing of the first one.
+    let mut found = Vec::new();
+    for _ in 0..2 {
+        let tensors = session.run_with(&feeds, &fetches, targets, &RunOptions::default());
+        let tensors = tensors.map_err(|error| error.to_string())?;
+        found = tensors.iter().map(show).collect();
+    }
+    Ok(found)
+}
+
+fn check(case: &Case<'_>, engine: &PolicyEngine, n_cpus: u32) -> Result<(), String> {
+    let found = outcome(case, engine, n_cpus);
+    match (found, case.refusal) {
+        (Err(error), Some(part)) if error.contains(part) => Ok(()),
+        (Err(error), expected) => Err(format!("refused with `{error}`, expected {expected:?}")),
+        (Ok(found), Some(part)) => Err(format!("gave {found:?}, expected the refusal `{part}`")),
+        (Ok(found), None) => {
+            let expected: Vec<&str> = case.fetches.iter().map(|(_, value)| *value).collect();
+            if found == expected {
+                return Ok(());
+            }
+            Err(format!("gave {found:?}, expected {expected:?}"))
+        }
+    }
+}
+
+#[test]
+fn programs_give_tensorflows_values_and_refusals() {
+    let cases = cases();
+    assert!(cases.len() > 150);
+    let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
+    let problems = cases.iter().flat_map(|case| {
+        [1, 3].map(|n_cpus| {
+            let problem = check(case, &engine, n_cpus).err()?;
+            Some(format!("{} ({n_cpus} devices): {problem}", case.name))
+        })
+    });
+    let problems: Vec<String> = problems.flatten().collect();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
