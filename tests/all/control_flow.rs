@@ -24,6 +24,7 @@ use placewright::graph::Output;
 use placewright::graph::Work;
 use placewright::import::ImportOptions;
 use placewright::import::import_graph;
+use placewright::names::DeviceId;
 use placewright::ops::OpRegistry;
 use placewright::partition::PartitionError;
 use placewright::registry::Registry;
@@ -152,6 +153,20 @@ fn a_branch_is_as_likely_as_the_other() {
     assert_eq!(taken, executions("while/body/while_0/body/cond/else/pivot"));
     assert_eq!(taken, inner / 2.0);
     assert!(inner > outer, "{inner} of {outer}");
+}
+
+#[test]
+fn pins_by_node_id_are_those_of_the_apps_graph() {
+    let ops = OpRegistry::default();
+    let bytes = bytes_of("models", "cf_while_v2.skel.pb");
+    let graph = import_graph(bytes, &ops, &ImportOptions::default()).unwrap();
+    let y = graph.find_node("y").unwrap();
+    let options = PlacementOptions::default().with_pin(y, DeviceId(1));
+    let session = cpus(2).with_graph(graph).with_placement_options(options);
+    let session = session.build().unwrap();
+    let lowered = session.graph().find_node("y").unwrap();
+    assert_ne!(lowered, y, "lowering adds nodes before it");
+    assert_eq!(session.placement().device(lowered), DeviceId(1));
 }
 
 /// Adds nodes to a graph whose ops are TensorFlow's.

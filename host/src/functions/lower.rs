@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 use super::body;
 use super::body::Body;
+use super::constants::free_constants;
+use super::constants::has_bound_constants;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
 use crate::graph::Function;
@@ -98,13 +100,19 @@ pub fn has_calls(graph: &Graph) -> bool {
     graph.op_names().iter().any(|op| calls(op))
 }
 
+/// Checks whether [`lower`] would change a graph.
+pub(crate) fn is_lowered_by(graph: &Graph) -> bool {
+    has_calls(graph) || has_bound_constants(graph)
+}
+
 /// Checks whether an op calls functions that attributes name, so that [`lower`] replaces it.
 pub(crate) fn is_call(op: &str) -> bool {
     Form::of(op).is_some()
 }
 
 /// Replaces calls of functions, branches and loops that name functions. Other nodes keep their
-/// names, but not their ids.
+/// names, but not their ids. Constants of branches and loops lose control edges that say nothing
+/// that their readers do not know from another input.
 ///
 /// # Errors
 /// [`LowerError`], which names the node.
@@ -245,6 +253,7 @@ impl<'a> Lowerer<'a> {
         let mut outputs: Vec<Vec<Source>> = Vec::with_capacity(graph.n_nodes());
         let mut waits_for: Vec<Option<NodeId>> = Vec::with_capacity(graph.n_nodes());
         let mut conditional = Conditional::of(graph);
+        let free_constants = free_constants(graph);
         let mut returned = Returned::default();
         let mut args = scope.args.iter();
         for node in graph.nodes() {
@@ -301,6 +310,9 @@ impl<'a> Lowerer<'a> {
                 outputs.push(sources);
                 waits_for.push(Some(last));
                 continue;
+            }
+            if free_constants.get(node.index()) == Some(&true) {
+                controls.clear();
             }
             let (id, is_guarded) = self.copy(scope, node, name, &device, &inputs, controls)?;
             if self.is_stateful(op) {

@@ -2,7 +2,8 @@
 //! them.
 
 pub(crate) mod body;
+mod constants;
 mod lower;
 
-pub(crate) use lower::is_call;
+pub(crate) use lower::{is_call, is_lowered_by};
 pub use lower::{LowerError, has_calls, lower};

@@ -387,19 +387,24 @@ impl SessionBuilder {
     /// Replaces calls, branches and loops by nodes that policies place one by one. An app that has
     /// made candidates has decided which graph they are for.
     fn lower(
-        &self,
+        &mut self,
         graph: Arc<Graph>,
         ops: &OpRegistry,
         clock: &mut StageClock,
     ) -> Result<Arc<Graph>, Error> {
-        if self.candidates.is_some() || !functions::has_calls(&graph) {
+        if self.candidates.is_some() || !functions::is_lowered_by(&graph) {
             return Ok(graph);
         }
-        clock.time(
+        let lowered: Arc<Graph> = clock.time(
             "lower",
             &debug_span!(target: targets::SESSION, "lower"),
-            || Ok(Arc::new(functions::lower(&graph, ops)?)),
-        )
+            || Ok::<_, Error>(Arc::new(functions::lower(&graph, ops)?)),
+        )?;
+        if let Some(options) = self.placement_options_mut() {
+            // The app's node ids are those of its graph.
+            lifecycle::renumber_pins(options, &graph, &lowered);
+        }
+        Ok(lowered)
     }
 
     fn open_devices(&mut self) -> Result<(Arc<DeviceSet>, Arc<KernelRegistry>), Error> {

@@ -302,6 +302,21 @@ impl SessionBuilder {
     }
 }
 
+/// Replaces the node ids of one graph in pins by those of another graph with the same names.
+pub(super) fn renumber_pins(options: &mut PlacementOptions, from: &Graph, to: &Graph) {
+    let renumbered = |node: NodeId| {
+        let is_known = node.index() < from.n_nodes();
+        is_known.then(|| to.find_node(from.node_name(node))).flatten()
+    };
+    for (node, _) in &mut options.pins {
+        // A node that does not exist is reported when the pins are checked.
+        *node = renumbered(*node).unwrap_or(NodeId(u32::MAX));
+    }
+    for (node, _) in &mut options.assigned_devices {
+        *node = renumbered(*node).unwrap_or(NodeId(u32::MAX));
+    }
+}
+
 /// Adds pins for nodes that keep their devices.
 pub(super) fn pin_kept(options: &mut PlacementOptions, graph: &Graph, kept: &[(String, DeviceId)]) {
     for (name, device) in kept {
