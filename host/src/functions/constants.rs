@@ -1,6 +1,6 @@
 //! Constants of branches and loops. Builders of TensorFlow 1 give each of them a control edge, so
-//! that it is in the branch or loop of its reader. If another input of the reader says the same, the
-//! edge only costs time: without it, the constant is made once, and kernels can prepack it.
+//! that it is in the branch or loop of its reader. If another input of the reader says the same,
+//! the edge only costs time: without it, the constant is made once, and kernels can prepack it.
 
 use crate::graph::Graph;
 use crate::graph::NONE;

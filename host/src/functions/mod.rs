@@ -5,5 +5,5 @@ pub(crate) mod body;
 mod constants;
 mod lower;
 
-pub(crate) use lower::{is_call, is_lowered_by};
 pub use lower::{LowerError, has_calls, lower};
+pub(crate) use lower::{is_call, is_lowered_by};

@@ -306,7 +306,9 @@ impl SessionBuilder {
 pub(super) fn renumber_pins(options: &mut PlacementOptions, from: &Graph, to: &Graph) {
     let renumbered = |node: NodeId| {
         let is_known = node.index() < from.n_nodes();
-        is_known.then(|| to.find_node(from.node_name(node))).flatten()
+        is_known
+            .then(|| to.find_node(from.node_name(node)))
+            .flatten()
     };
     for (node, _) in &mut options.pins {
         // A node that does not exist is reported when the pins are checked.
