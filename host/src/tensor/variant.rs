@@ -20,7 +20,14 @@ impl Variant {
     /// Returns the bytes of the tensors in it.
     pub fn len_bytes(&self) -> usize {
         match self {
-            Self::List(list) => list.iter().flatten().map(Tensor::len_bytes).sum(),
+            Self::List(list) => list.len_bytes(),
+        }
+    }
+
+    /// Returns how deep lists are nested in it: 1 for a list of numbers.
+    pub fn depth(&self) -> usize {
+        match self {
+            Self::List(list) => list.depth(),
         }
     }
 
@@ -44,6 +51,11 @@ pub struct TensorList {
     element_shape: PartialShape,
     len_max: Option<usize>,
     elements: Vector<Option<Tensor>>,
+    /// Bytes of all elements. Counted as they change: the executor asks after each operation, and a
+    /// loop that adds one element per iteration would visit all of them each time.
+    len_bytes: usize,
+    /// At least the depth of each list that is an element, or was one.
+    depth_of_elements: usize,
 }
 
 impl TensorList {
@@ -54,6 +66,8 @@ impl TensorList {
             element_shape,
             len_max,
             elements: Vector::new(),
+            len_bytes: 0,
+            depth_of_elements: 0,
         }
     }
 
@@ -82,6 +96,17 @@ impl TensorList {
         self.elements.is_empty()
     }
 
+    /// Returns the bytes of the elements.
+    pub fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// Returns how deep lists are nested in it: 1 for a list of numbers. It may count lists that
+    /// were removed.
+    pub fn depth(&self) -> usize {
+        1 + self.depth_of_elements
+    }
+
     /// Returns an element; `None` if it is not set, or does not exist.
     pub fn get(&self, index: usize) -> Option<&Tensor> {
         self.elements.get(index)?.as_ref()
@@ -94,25 +119,37 @@ impl TensorList {
 
     /// Sets an element. Does nothing if it does not exist.
     pub fn set(&mut self, index: usize, element: Tensor) {
-        if let Some(slot) = self.elements.get_mut(index) {
-            *slot = Some(element);
+        if index >= self.elements.len() {
+            return;
         }
+        let added = (element.len_bytes(), depth_of(&element));
+        let replaced = self.elements.set(index, Some(element));
+        self.count(added);
+        self.uncount(replaced.as_ref());
     }
 
     /// Appends an element.
     pub fn push(&mut self, element: Option<Tensor>) {
+        if let Some(element) = &element {
+            self.count((element.len_bytes(), depth_of(element)));
+        }
         self.elements.push_back(element);
     }
 
     /// Removes the last element, and returns it; the outer `None` if there is none.
     pub fn pop(&mut self) -> Option<Option<Tensor>> {
-        self.elements.pop_back()
+        let last = self.elements.pop_back()?;
+        self.uncount(last.as_ref());
+        Some(last)
     }
 
     /// Changes the number of elements. New ones are not set.
     pub fn resize(&mut self, len: usize) {
         if len < self.elements.len() {
-            self.elements.truncate(len);
+            let removed = self.elements.split_off(len);
+            for element in &removed {
+                self.uncount(element.as_ref());
+            }
         }
         while self.elements.len() < len {
             self.elements.push_back(None);
@@ -121,7 +158,21 @@ impl TensorList {
 
     /// Appends the elements of another list.
     pub fn append(&mut self, other: Self) {
+        self.count((other.len_bytes, other.depth_of_elements));
         self.elements.append(other.elements);
+    }
+
+    /// Records an element with these bytes and this depth.
+    fn count(&mut self, (bytes, depth): (usize, usize)) {
+        // An element that is shared counts as often as it is there, so the sum may be larger than
+        // the address space.
+        self.len_bytes = self.len_bytes.saturating_add(bytes);
+        self.depth_of_elements = self.depth_of_elements.max(depth);
+    }
+
+    fn uncount(&mut self, element: Option<&Tensor>) {
+        let bytes = element.map_or(0, Tensor::len_bytes);
+        self.len_bytes = self.len_bytes.saturating_sub(bytes);
     }
 
     /// Returns the list with other tensors, for copies to another memory.
@@ -132,17 +183,18 @@ impl TensorList {
         &self,
         mut copy: impl FnMut(&Tensor) -> Result<Tensor, E>,
     ) -> Result<Self, E> {
-        let mut elements = Vector::new();
+        let mut list = Self::new(self.dtype, self.element_shape.clone(), self.len_max);
         for element in self.iter() {
-            elements.push_back(element.map(&mut copy).transpose()?);
+            list.push(element.map(&mut copy).transpose()?);
         }
-        Ok(Self {
-            dtype: self.dtype,
-            element_shape: self.element_shape.clone(),
-            len_max: self.len_max,
-            elements,
-        })
+        Ok(list)
     }
+}
+
+/// Returns the depth of the lists in a tensor; 0 if it has none.
+fn depth_of(tensor: &Tensor) -> usize {
+    let variants = tensor.as_variants().unwrap_or_default();
+    variants.iter().map(Variant::depth).max().unwrap_or(0)
 }
 
 impl fmt::Debug for TensorList {
@@ -154,5 +206,60 @@ impl fmt::Debug for TensorList {
             self.element_shape,
             self.len()
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::Shape;
+
+    fn floats(n: usize) -> Tensor {
+        Tensor::from_values([n], &vec![1.0f32; n]).unwrap()
+    }
+
+    #[test]
+    fn bytes_follow_every_change() {
+        let mut list = TensorList::new(DType::F32, PartialShape::unknown(), None);
+        list.push(Some(floats(1)));
+        list.push(None);
+        list.push(Some(floats(2)));
+        assert_eq!(list.len_bytes(), 12);
+        list.set(1, floats(4));
+        list.set(0, floats(3));
+        list.set(9, floats(100));
+        assert_eq!((list.len(), list.len_bytes()), (3, 36));
+        let before = list.clone();
+        list.append(before.clone());
+        assert_eq!((list.len(), list.len_bytes()), (6, 72));
+        list.resize(4);
+        assert_eq!(list.len_bytes(), 48);
+        list.resize(7);
+        assert!(list.pop().unwrap().is_none());
+        list.resize(4);
+        assert_eq!(list.pop().unwrap().unwrap().len_bytes(), 12);
+        assert_eq!((list.len(), list.len_bytes()), (3, 36));
+        // A clone is a value of its own.
+        assert_eq!((before.len(), before.len_bytes()), (3, 36));
+        let doubled = list.try_map(|_| Ok::<_, ()>(floats(6))).unwrap();
+        assert_eq!(doubled.len_bytes(), 72);
+        list.resize(0);
+        assert!(list.is_empty() && list.pop().is_none() && list.len_bytes() == 0);
+    }
+
+    #[test]
+    fn depth_counts_lists_in_lists() {
+        let mut list = TensorList::new(DType::F32, PartialShape::unknown(), None);
+        list.push(Some(floats(1)));
+        for depth in 1..5 {
+            assert_eq!(list.depth(), depth);
+            let scalar = Tensor::from_variants(Shape::scalar(), vec![Variant::List(list)]).unwrap();
+            assert_eq!(scalar.len_bytes(), 4);
+            list = TensorList::new(DType::Variant, PartialShape::unknown(), None);
+            list.push(Some(scalar));
+        }
+        let mut other = TensorList::new(DType::Variant, PartialShape::unknown(), None);
+        other.append(list);
+        assert_eq!(other.depth(), 5);
     }
 }

@@ -1,5 +1,9 @@
 //! Kernels that check values, and that show them.
 
+use std::fmt::Write as _;
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering;
+
 use tracing::info;
 
 use crate::backend::cpu::kernels::def;
@@ -28,6 +32,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
     registry.register(def("Print").with_factory(print));
     registry.register(def("PrintV2").with_factory(|_| kernel(print_text)));
+    registry.register(def("Abort").with_factory(abort));
 }
 
 /// TensorFlow `Assert`: fails with the data if the condition is false.
@@ -35,7 +40,7 @@ fn assert(node: &KernelConstruction<'_>) -> Made {
     let n_shown = int_attr(node, "summarize", Some(3))?;
     kernel(move |context| {
         let condition = context.input(0)?;
-        let &[condition] = condition.as_bools()? else {
+        let (0, &[condition]) = (condition.shape().rank(), condition.as_bools()?) else {
             return Err(KernelError::invalid(format!(
                 "the condition must be a scalar, but it has shape {}",
                 condition.shape()
@@ -108,69 +113,236 @@ fn special<T: Element>(
     Ok(found)
 }
 
-/// TensorFlow `Print`, which writes to the app's log.
+/// TensorFlow `Abort`, which ends the process there. Here it ends the run: the process is the app's.
+fn abort(node: &KernelConstruction<'_>) -> Made {
+    let message = string_attr(node, "error_msg", "")?.to_owned();
+    kernel(move |_| Err(KernelError::invalid(format!("aborted: {message}"))))
+}
+
+/// TensorFlow `Print`, which writes to the app's log: a library does not write to standard error.
 fn print(node: &KernelConstruction<'_>) -> Made {
+    let n_times = int_attr(node, "first_n", Some(-1))?;
+    let n_printed = AtomicI64::new(0);
     let n_shown = int_attr(node, "summarize", Some(3))?;
     let message = string_attr(node, "message", "")?.to_owned();
     kernel(move |context| {
-        let data = context
-            .inputs()
-            .skip(1)
-            .map(|tensor| summary(tensor, n_shown));
-        let data: String = data.collect();
-        info!(target: targets::EXECUTE, node = context.node(), "{message}{data}");
+        // Negative: always.
+        let prints = n_times < 0 || n_printed.fetch_add(1, Ordering::Relaxed) < n_times;
+        if prints {
+            let data = context.inputs().skip(1);
+            let data: String = data.map(|tensor| summary(tensor, n_shown)).collect();
+            info!(target: targets::EXECUTE, node = context.node(), "{message}{data}");
+        }
         context.forward_input(0, 0, context.input(0)?.shape())
     })
 }
 
 /// TensorFlow `PrintV2`, which writes to the app's log.
 fn print_text(context: &KernelContext<'_>) -> Result<(), KernelError> {
-    for text in context.input(0)?.as_strings()? {
-        let text = String::from_utf8_lossy(text);
-        info!(target: targets::EXECUTE, node = context.node(), "{}", text.trim_end());
-    }
+    let input = context.input(0)?;
+    let (0, [text]) = (input.shape().rank(), input.as_strings()?) else {
+        return Err(KernelError::invalid(format!(
+            "the text must be a scalar, but it has shape {}",
+            input.shape()
+        )));
+    };
+    let text = String::from_utf8_lossy(text);
+    info!(target: targets::EXECUTE, node = context.node(), "{}", text.trim_end());
     Ok(())
 }
 
-/// Returns the first elements in brackets; a negative number means all.
+/// Returns the first elements in brackets, as TensorFlow's `Tensor::SummarizeValue` shows them; a
+/// negative number means all.
 fn summary(tensor: &Tensor, n_shown: i64) -> String {
-    let n_shown = usize::try_from(n_shown).unwrap_or(usize::MAX);
     let n = tensor.shape().n_elements();
-    let shown = shown(tensor, n_shown.min(n));
-    let rest = if n > n_shown { "..." } else { "" };
-    format!("[{}{rest}]", shown.join(" "))
+    let limit = usize::try_from(n_shown).unwrap_or(usize::MAX).min(n);
+    let mut text = "[".to_owned();
+    let mut n_written = 0;
+    let dims = match tensor.shape().dims() {
+        [] => &[1][..],
+        dims => dims,
+    };
+    write_dim(tensor, dims, true, limit, &mut n_written, &mut text);
+    text.push_str(if n > limit { "...]" } else { "]" });
+    text
 }
 
-fn shown(tensor: &Tensor, n: usize) -> Vec<String> {
-    fn numbers<T: Element + ToString>(tensor: &Tensor, n: usize) -> Vec<String> {
-        let values = tensor.as_slice::<T>().unwrap_or_default().iter();
-        values.take(n).map(T::to_string).collect()
+/// Writes the elements of the axes `dims`, each inner axis in brackets.
+fn write_dim(
+    tensor: &Tensor,
+    dims: &[usize],
+    is_outermost: bool,
+    limit: usize,
+    n_written: &mut usize,
+    text: &mut String,
+) {
+    let [size, inner @ ..] = dims else { return };
+    for index in 0..*size {
+        if *n_written >= limit {
+            if inner.is_empty() && !is_outermost {
+                text.push_str("...");
+            }
+            return;
+        }
+        if inner.is_empty() {
+            if index > 0 {
+                text.push(' ');
+            }
+            write_element(tensor, *n_written, text);
+            *n_written += 1;
+        } else {
+            text.push('[');
+            write_dim(tensor, inner, false, limit, n_written, text);
+            text.push(']');
+        }
     }
-    match tensor.dtype() {
-        DType::F32 => numbers::<f32>(tensor, n),
-        DType::F64 => numbers::<f64>(tensor, n),
-        DType::F16 => numbers::<half::f16>(tensor, n),
-        DType::BF16 => numbers::<half::bf16>(tensor, n),
-        DType::I8 => numbers::<i8>(tensor, n),
-        DType::I16 => numbers::<i16>(tensor, n),
-        DType::I32 => numbers::<i32>(tensor, n),
-        DType::I64 => numbers::<i64>(tensor, n),
-        DType::U8 => numbers::<u8>(tensor, n),
-        DType::U16 => numbers::<u16>(tensor, n),
-        DType::U32 => numbers::<u32>(tensor, n),
-        DType::U64 => numbers::<u64>(tensor, n),
+}
+
+fn write_element(tensor: &Tensor, index: usize, text: &mut String) {
+    fn number<T: Element>(tensor: &Tensor, index: usize) -> T {
+        let elements = tensor.as_slice::<T>().unwrap_or_default();
+        elements.get(index).copied().unwrap_or_else(T::zeroed)
+    }
+    let float = |value: f32| {
+        let short = general(value.into(), 6);
+        match short.parse() == Ok(value) {
+            true => short,
+            false => general(value.into(), 9),
+        }
+    };
+    let shown = match tensor.dtype() {
+        DType::F32 => float(number::<f32>(tensor, index)),
+        DType::F16 => float(number::<half::f16>(tensor, index).into()),
+        DType::BF16 => float(number::<half::bf16>(tensor, index).into()),
+        DType::F64 => {
+            let value = number::<f64>(tensor, index);
+            let short = general(value, 15);
+            match short.parse() == Ok(value) {
+                true => short,
+                false => general(value, 17),
+            }
+        }
+        DType::I8 => number::<i8>(tensor, index).to_string(),
+        DType::I16 => number::<i16>(tensor, index).to_string(),
+        DType::I32 => number::<i32>(tensor, index).to_string(),
+        DType::I64 => number::<i64>(tensor, index).to_string(),
+        DType::U8 => number::<u8>(tensor, index).to_string(),
+        DType::U16 => number::<u16>(tensor, index).to_string(),
+        DType::U32 => number::<u32>(tensor, index).to_string(),
+        DType::U64 => number::<u64>(tensor, index).to_string(),
         DType::Bool => {
-            let values = tensor.as_bools().unwrap_or_default().iter().take(n);
-            values
-                .map(|&value| u8::from(value != 0).to_string())
-                .collect()
+            let values = tensor.as_bools().unwrap_or_default();
+            let is_true = values.get(index).is_some_and(|&value| value != 0);
+            u8::from(is_true).to_string()
         }
         DType::String => {
-            let values = tensor.as_strings().unwrap_or_default().iter().take(n);
-            values
-                .map(|text| String::from_utf8_lossy(text).into_owned())
-                .collect()
+            let strings = tensor.as_strings().unwrap_or_default();
+            strings
+                .get(index)
+                .map_or_else(String::new, |string| escaped(string))
         }
-        other => vec![format!("{other} {}", tensor.shape())],
+        // Complex numbers, resources and variants, as in TensorFlow.
+        _ => "?".to_owned(),
+    };
+    text.push_str(&shown);
+}
+
+/// Returns a number as C's format `%.{digits}g` writes it.
+fn general(value: f64, digits: i32) -> String {
+    if value.is_nan() {
+        return "nan".to_owned();
+    }
+    if value.is_infinite() {
+        return if value < 0.0 { "-inf" } else { "inf" }.to_owned();
+    }
+    let places = |places: i32| usize::try_from(places).unwrap_or(0);
+    let scientific = format!("{value:.*e}", places(digits - 1));
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let without_zeros = |number: &str| match number.contains('.') {
+        true => number
+            .trim_end_matches('0')
+            .trim_end_matches('.')
+            .to_owned(),
+        false => number.to_owned(),
+    };
+    if (-4..digits).contains(&exponent) {
+        let fixed = format!("{value:.*}", places(digits - 1 - exponent));
+        return without_zeros(&fixed);
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", without_zeros(mantissa), exponent.abs())
+}
+
+/// Returns a string with C's escapes for everything that is not printable ASCII.
+fn escaped(string: &[u8]) -> String {
+    let mut text = String::new();
+    for &byte in string {
+        match byte {
+            b'\n' => text.push_str("\\n"),
+            b'\r' => text.push_str("\\r"),
+            b'\t' => text.push_str("\\t"),
+            b'"' | b'\'' | b'\\' => {
+                text.push('\\');
+                text.push(byte.into());
+            }
+            b' '..=b'~' => text.push(byte.into()),
+            _ => {
+                // Writing to a string does not fail.
+                let _ = write!(text, "\\{byte:03o}");
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::tensor::Shape;
+
+    /// What TensorFlow 2.21 shows in the message of `Assert`.
+    #[test]
+    fn values_look_like_tensorflows() {
+        let floats = Tensor::from_values([4], &[1.0f32, 2.5, 3e-7, 4.0]).unwrap();
+        assert_eq!(summary(&floats, 2), "[1 2.5...]");
+        assert_eq!(summary(&floats, -1), "[1 2.5 3e-07 4]");
+        assert_eq!(summary(&floats, 0), "[...]");
+        let matrix = Tensor::from_values([2, 2], &[1.0f32, 2.0, 3.0, 4.0]).unwrap();
+        assert_eq!(summary(&matrix, 2), "[[1 2]...]");
+        assert_eq!(summary(&matrix, 3), "[[1 2][3...]...]");
+        assert_eq!(summary(&matrix, 0), "[...]");
+        let numbers: Vec<i64> = (0..8).collect();
+        let cube = Tensor::from_values([2, 2, 2], &numbers).unwrap();
+        assert_eq!(summary(&cube, 10), "[[[0 1][2 3]][[4 5][6 7]]]");
+        assert_eq!(summary(&cube, 3), "[[[0 1][2...]]...]");
+        for (value, expected) in [
+            (1.0 / 3.0, "[0.333333343]"),
+            (1e10, "[1e+10]"),
+            (123_456_789.0, "[123456792]"),
+            (0.0, "[0]"),
+            (-0.0001, "[-0.0001]"),
+            (f32::NAN, "[nan]"),
+            (f32::NEG_INFINITY, "[-inf]"),
+        ] {
+            let scalar = Tensor::from_values(Shape::scalar(), &[value]).unwrap();
+            assert_eq!(summary(&scalar, 3), expected);
+        }
+        for (value, expected) in [(1.0 / 3.0, "[0.33333333333333331]"), (1e300, "[1e+300]")] {
+            let scalar = Tensor::from_values(Shape::scalar(), &[value]).unwrap();
+            assert_eq!(summary(&scalar, 3), expected);
+        }
+        let half = [half::f16::from_f32(1.0 / 3.0)];
+        let half = Tensor::from_values(Shape::scalar(), &half).unwrap();
+        assert_eq!(summary(&half, 3), "[0.333251953]");
+        let truths = Tensor::from_bools([2], &[true, false]).unwrap();
+        assert_eq!(summary(&truths, 3), "[1 0]");
+        let strings = ["a", "b\n\"", "c", "d"].map(|text| text.as_bytes().into());
+        let strings = Tensor::from_strings([4].into(), strings.to_vec()).unwrap();
+        assert_eq!(summary(&strings, 3), "[a b\\n\\\" c...]");
+        let byte = Tensor::from_strings([1].into(), vec![Arc::from([0xffu8, b'x'])]).unwrap();
+        assert_eq!(summary(&byte, 3), "[\\377x]");
     }
 }

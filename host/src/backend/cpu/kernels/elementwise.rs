@@ -104,11 +104,13 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     add("Mod", &REMAINDERS, truncate_mod);
     add("TruncateMod", &REMAINDERS, truncate_mod);
     add("DivNoNan", &with_complex(&REALS), math::div_no_nan);
-    add(
-        "AddN",
-        &ARITHMETIC,
-        |node| dispatch_arithmetic!(type_attr(node, "T")?, T => kernel(add_n::<T>)),
-    );
+    for op in ["AddN", "AccumulateNV2"] {
+        add(
+            op,
+            &ARITHMETIC,
+            |node| dispatch_arithmetic!(type_attr(node, "T")?, T => kernel(add_n::<T>)),
+        );
+    }
     add("ClipByValue", &with_complex(&CLIPPED), |node| {
         let dtype = type_attr(node, "T")?;
         if COMPLEX.contains(&dtype) {
@@ -193,7 +195,7 @@ fn truncate_mod(node: &KernelConstruction<'_>) -> Made {
     }
 }
 
-/// TensorFlow `AddN`: adds the inputs in order, without broadcasting.
+/// TensorFlow `AddN` and `AccumulateNV2`: adds the inputs in order, without broadcasting.
 fn add_n<T: Arithmetic>(context: &KernelContext<'_>) -> Result<(), KernelError> {
     let first = context.input(0)?;
     for (index, other) in context.inputs().enumerate().skip(1) {

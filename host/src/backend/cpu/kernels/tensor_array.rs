@@ -12,19 +12,20 @@ use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::elements::LEN_MAX;
 use crate::backend::cpu::kernels::elements::checked_len;
 use crate::backend::cpu::kernels::elements::concatenated;
+use crate::backend::cpu::kernels::elements::element_types;
 use crate::backend::cpu::kernels::elements::joined;
 use crate::backend::cpu::kernels::elements::kept_input;
+use crate::backend::cpu::kernels::elements::of_rows;
 use crate::backend::cpu::kernels::elements::part;
 use crate::backend::cpu::kernels::elements::pieces;
 use crate::backend::cpu::kernels::elements::rows;
+use crate::backend::cpu::kernels::elements::vector;
 use crate::backend::cpu::kernels::elements::zeros;
 use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
 use crate::backend::plan::attr::bool_attr;
 use crate::backend::plan::attr::type_attr;
-use crate::backend::plan::value::indices;
 use crate::backend::plan::value::scalar;
-use crate::backend::types::ELEMENTS;
 use crate::device::ContainerInfo;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
@@ -40,7 +41,7 @@ use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    let types = [&ELEMENTS[..], &[DType::String]].concat();
+    let types = element_types();
     let of = |op: &str, attr: &str| -> KernelDef { def(op).with_types(attr, &types) };
     registry.register(of("TensorArrayV3", "dtype").with_factory(array));
     registry.register(of("TensorArrayWriteV3", "T").with_factory(|_| kernel(write)));
@@ -85,12 +86,6 @@ fn created<R: Resource>(
     )))
 }
 
-fn deleted<R: Resource>(context: &KernelContext<'_>) -> Result<(), KernelError> {
-    let handle = context.resource_handle::<R>(0)?;
-    let manager = context.resource_manager()?;
-    Ok(manager.delete::<R>(&handle.container, &handle.name)?)
-}
-
 /// An array of tensors. Each element is written once.
 #[derive(Debug)]
 struct TensorArray {
@@ -105,6 +100,7 @@ struct TensorArray {
 struct State {
     element_shape: PartialShape,
     elements: Vec<Element>,
+    is_closed: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -142,6 +138,15 @@ impl TensorArray {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the state of an array that is not closed.
+    fn open(&self) -> Result<MutexGuard<'_, State>, KernelError> {
+        let state = self.lock();
+        if state.is_closed {
+            return Err(KernelError::invalid("the array has been closed"));
+        }
+        Ok(state)
+    }
+
     fn check_type(&self, dtype: DType) -> Result<(), KernelError> {
         if self.dtype == dtype {
             return Ok(());
@@ -170,7 +175,7 @@ impl TensorArray {
             )));
         }
         let len = checked_len(index.saturating_add(1), "the size of the array")?;
-        state.elements.resize(len, Element::default());
+        state.grow(len)?;
         Ok(len - 1)
     }
 
@@ -246,22 +251,33 @@ impl TensorArray {
         Ok(tensor)
     }
 
-    /// Reads several elements, and returns what is known of the shapes of all.
+    /// Reads several elements.
     fn read_all(
         &self,
         context: &KernelContext<'_>,
-        positions: &[i64],
-    ) -> Result<(PartialShape, Vec<Tensor>), KernelError> {
-        let mut state = self.lock();
+        state: &mut State,
+        positions: impl ExactSizeIterator<Item = i64>,
+    ) -> Result<Vec<Tensor>, KernelError> {
         let mut elements = scratch::list(positions.len())?;
-        for &index in positions {
-            elements.push(self.read(context, &mut state, index)?);
+        for index in positions {
+            elements.push(self.read(context, state, index)?);
         }
-        Ok((state.element_shape.clone(), elements))
+        Ok(elements)
     }
+}
 
-    fn positions(&self) -> Vec<i64> {
-        (0..).take(self.lock().elements.len()).collect()
+impl State {
+    /// Adds elements that are not written, up to this number. Makes room for as many again, so that
+    /// a loop that adds one element per iteration does not move all of them each time.
+    fn grow(&mut self, len: usize) -> Result<(), KernelError> {
+        let missing = len.saturating_sub(self.elements.len());
+        if self.elements.try_reserve(missing).is_err() {
+            let bytes = len.saturating_mul(size_of::<Element>());
+            return Err(scratch::out_of_memory(bytes));
+        }
+        self.elements
+            .extend(std::iter::repeat_n(Element::default(), missing));
+        Ok(())
     }
 }
 
@@ -281,15 +297,18 @@ fn array(node: &KernelConstruction<'_>) -> Made {
             scalar(context.input(0)?, "the size of the array")?,
             "the size",
         )?;
+        let mut state = State {
+            element_shape: element_shape.clone(),
+            elements: Vec::new(),
+            is_closed: false,
+        };
+        state.grow(len)?;
         let array = TensorArray {
             dtype,
             may_grow,
             clears_after_read,
             has_equal_shapes,
-            state: Mutex::new(State {
-                element_shape: element_shape.clone(),
-                elements: vec![Element::default(); len],
-            }),
+            state: Mutex::new(state),
         };
         context.set_output(0, created(context, "array", array)?)?;
         flow(context, 1)
@@ -313,7 +332,7 @@ fn write(context: &KernelContext<'_>) -> Result<(), KernelError> {
     let array = array_of(context)?;
     let index = scalar(context.input(1)?, "the index")?;
     let tensor = kept_input(context, 2)?;
-    array.write(&mut array.lock(), index, tensor)?;
+    array.write(&mut *array.open()?, index, tensor)?;
     flow(context, 0)
 }
 
@@ -324,7 +343,7 @@ fn read(node: &KernelConstruction<'_>) -> Made {
         let array = array_of(context)?;
         array.check_type(dtype)?;
         let index = scalar(context.input(1)?, "the index")?;
-        let tensor = array.read(context, &mut array.lock(), index)?;
+        let tensor = array.read(context, &mut *array.open()?, index)?;
         context.set_output(0, tensor)
     })
 }
@@ -340,36 +359,47 @@ fn gather(node: &KernelConstruction<'_>) -> Made {
     kernel(move |context| {
         let array = array_of(context)?;
         array.check_type(dtype)?;
-        let (known, elements) = array.read_all(context, &indices(context.input(1)?)?)?;
-        let shape = match elements.first() {
-            Some(first) => Some(first.shape().clone()),
-            None => known.merge(&asked).and_then(|shape| shape.to_shape()),
-        };
-        let shape = shape.ok_or_else(|| {
+        let positions = vector(context.input(1)?, "the indices")?;
+        let mut state = array.open()?;
+        // The array remembers the shape that this op asks for, also for elements to come.
+        state.element_shape = state.element_shape.merge(&asked).ok_or_else(|| {
             KernelError::invalid(format!(
+                "the op expects elements of shape {asked}, but those of the array have shape {}",
+                state.element_shape
+            ))
+        })?;
+        let known = state.element_shape.clone();
+        let elements = array.read_all(context, &mut state, positions.into_iter())?;
+        drop(state);
+        let first = elements.first().map(|first| first.shape().clone());
+        let shape = first.or_else(|| known.to_shape()).ok_or_else(|| {
+            KernelError::Unimplemented(format!(
                 "no elements are gathered, and their shape is only known as {known}"
             ))
         })?;
         for (at, element) in elements.iter().enumerate() {
-            if *element.shape() != shape || !asked.matches(&shape) {
+            if *element.shape() != shape || !known.matches(&shape) {
                 return Err(KernelError::invalid(format!(
-                    "gathered element {at} has shape {}, the first one {shape}, and {asked} is \
+                    "gathered element {at} has shape {}, the first one {shape}, and {known} is \
                      expected",
                     element.shape()
                 )));
             }
         }
-        let dims: Vec<usize> = std::iter::once(elements.len())
-            .chain(shape.dims().iter().copied())
-            .collect();
-        joined(context, 0, dtype, &Shape::new(&dims), &elements)
+        joined(
+            context,
+            0,
+            dtype,
+            &of_rows(elements.len(), &shape),
+            &elements,
+        )
     })
 }
 
 /// TensorFlow `TensorArrayScatterV3`.
 fn scatter(context: &KernelContext<'_>) -> Result<(), KernelError> {
     let array = array_of(context)?;
-    let positions = indices(context.input(1)?)?;
+    let positions = vector(context.input(1)?, "the indices")?;
     let tensor = context.input(2)?;
     let (n, row) = rows(tensor, "the value")?;
     if positions.len() != n {
@@ -378,9 +408,11 @@ fn scatter(context: &KernelContext<'_>) -> Result<(), KernelError> {
             positions.len()
         )));
     }
+    array.check_type(tensor.dtype())?;
+    let mut state = array.open()?;
     for (at, index) in positions.into_iter().enumerate() {
         let row = part(context, tensor, at * row.n_elements(), &row)?;
-        array.write(&mut array.lock(), index, row)?;
+        array.write(&mut state, index, row)?;
     }
     flow(context, 0)
 }
@@ -391,37 +423,62 @@ fn concat(node: &KernelConstruction<'_>) -> Made {
     let row = node
         .attrs
         .shape("element_shape_except0")
-        .and_then(PartialShape::to_shape);
+        .cloned()
+        .unwrap_or_default();
     kernel(move |context| {
         let array = array_of(context)?;
         array.check_type(dtype)?;
-        let (_, elements) = array.read_all(context, &array.positions())?;
-        concatenated(context, dtype, &elements, row.clone())
+        let mut state = array.open()?;
+        let positions = 0..state.elements.len();
+        #[expect(clippy::cast_possible_wrap, reason = "at most `LEN_MAX`")]
+        let positions = positions.map(|index| index as i64);
+        let elements = array.read_all(context, &mut state, positions)?;
+        drop(state);
+        concatenated(context, dtype, &elements, &row)
     })
 }
 
 /// TensorFlow `TensorArraySplitV3`.
 fn split(context: &KernelContext<'_>) -> Result<(), KernelError> {
     let array = array_of(context)?;
-    let lengths = indices(context.input(2)?)?;
-    for (index, piece) in (0..).zip(pieces(context, context.input(1)?, &lengths)?) {
-        array.write(&mut array.lock(), index, piece)?;
+    let lengths = vector(context.input(2)?, "the lengths")?;
+    let tensor = context.input(1)?;
+    array.check_type(tensor.dtype())?;
+    let mut state = array.open()?;
+    let len = state.elements.len();
+    let fits = match array.may_grow {
+        true => len <= lengths.len(),
+        false => len == lengths.len(),
+    };
+    if !fits {
+        return Err(KernelError::invalid(format!(
+            "an array of size {len} cannot hold exactly {} pieces",
+            lengths.len()
+        )));
     }
+    for (index, piece) in (0..).zip(pieces(context, tensor, &lengths)?) {
+        array.write(&mut state, index, piece)?;
+    }
+    drop(state);
     flow(context, 0)
 }
 
 /// TensorFlow `TensorArraySizeV3`.
 fn size(context: &KernelContext<'_>) -> Result<(), KernelError> {
-    let len = array_of(context)?.lock().elements.len();
+    let len = array_of(context)?.open()?.elements.len();
     context.fill_output(0, &Shape::scalar(), |out: &mut [i32]| {
         out.fill(i32::try_from(len).unwrap_or(i32::MAX));
         Ok(())
     })
 }
 
-/// TensorFlow `TensorArrayCloseV3`.
+/// TensorFlow `TensorArrayCloseV3`: drops the elements. The array may be closed again.
 fn close(context: &KernelContext<'_>) -> Result<(), KernelError> {
-    deleted::<TensorArray>(context)
+    let array = array_of(context)?;
+    let mut state = array.lock();
+    state.is_closed = true;
+    state.elements = Vec::new();
+    Ok(())
 }
 
 /// A stack of tensors.
@@ -429,26 +486,38 @@ fn close(context: &KernelContext<'_>) -> Result<(), KernelError> {
 struct Stack {
     dtype: DType,
     len_max: usize,
-    tensors: Mutex<Vec<Tensor>>,
+    /// `None` if the stack is closed.
+    tensors: Mutex<Option<Vec<Tensor>>>,
 }
 
 impl Stack {
     /// Ignores poisoning: each change is complete when the lock is released.
-    fn lock(&self) -> MutexGuard<'_, Vec<Tensor>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Tensor>>> {
         self.tensors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `change` with the tensors of a stack that is not closed.
+    fn with_tensors<T>(
+        &self,
+        change: impl FnOnce(&mut Vec<Tensor>) -> Result<T, KernelError>,
+    ) -> Result<T, KernelError> {
+        match &mut *self.lock() {
+            Some(tensors) => change(tensors),
+            None => Err(KernelError::invalid("the stack has been closed")),
+        }
     }
 }
 
 impl Resource for Stack {
     fn describe(&self) -> String {
-        format!("stack of {} tensors of {}", self.lock().len(), self.dtype)
+        let len = self.lock().as_ref().map_or(0, Vec::len);
+        format!("stack of {len} tensors of {}", self.dtype)
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.lock()
-            .iter()
-            .map(|tensor| tensor.len_bytes() as u64)
-            .sum()
+        let tensors = self.lock();
+        let tensors = tensors.iter().flatten();
+        tensors.map(|tensor| tensor.len_bytes() as u64).sum()
     }
 }
 
@@ -456,11 +525,12 @@ impl Resource for Stack {
 fn stack(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "elem_type")?;
     kernel(move |context| {
+        // Negative: no limit.
         let len_max = scalar(context.input(0)?, "max_size")?;
         let stack = Stack {
             dtype,
             len_max: usize::try_from(len_max).unwrap_or(LEN_MAX).min(LEN_MAX),
-            tensors: Mutex::default(),
+            tensors: Mutex::new(Some(Vec::new())),
         };
         context.set_output(0, created(context, "stack", stack)?)
     })
@@ -478,15 +548,20 @@ fn push(context: &KernelContext<'_>) -> Result<(), KernelError> {
         )));
     }
     let kept = kept_input(context, 1)?;
-    let mut tensors = stack.lock();
-    if tensors.len() >= stack.len_max {
-        return Err(KernelError::invalid(format!(
-            "the stack is full: its limit is {} elements",
-            stack.len_max
-        )));
-    }
-    tensors.push(kept);
-    drop(tensors);
+    stack.with_tensors(|tensors| {
+        if tensors.len() >= stack.len_max {
+            return Err(KernelError::invalid(format!(
+                "the stack is full: its limit is {} elements",
+                stack.len_max
+            )));
+        }
+        if tensors.try_reserve(1).is_err() {
+            let bytes = (tensors.len() + 1).saturating_mul(size_of::<Tensor>());
+            return Err(scratch::out_of_memory(bytes));
+        }
+        tensors.push(kept);
+        Ok(())
+    })?;
     context.forward_input(1, 0, tensor.shape())
 }
 
@@ -501,13 +576,16 @@ fn pop(node: &KernelConstruction<'_>) -> Made {
                 stack.dtype
             )));
         }
-        let tensor = stack.lock().pop();
-        let tensor = tensor.ok_or_else(|| KernelError::invalid("the stack is empty"))?;
+        let tensor = stack.with_tensors(|tensors| {
+            let last = tensors.pop();
+            last.ok_or_else(|| KernelError::invalid("the stack is empty"))
+        })?;
         context.set_output(0, tensor)
     })
 }
 
-/// TensorFlow `StackCloseV2`.
+/// TensorFlow `StackCloseV2`: drops the elements. The stack may be closed again.
 fn close_stack(context: &KernelContext<'_>) -> Result<(), KernelError> {
-    deleted::<Stack>(context)
+    *context.resource::<Stack>(0)?.lock() = None;
+    Ok(())
 }

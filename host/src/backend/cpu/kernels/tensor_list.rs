@@ -5,12 +5,15 @@ use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::elements::LEN_MAX;
 use crate::backend::cpu::kernels::elements::checked_len;
 use crate::backend::cpu::kernels::elements::concatenated;
+use crate::backend::cpu::kernels::elements::element_types;
 use crate::backend::cpu::kernels::elements::joined;
 use crate::backend::cpu::kernels::elements::kept_input;
+use crate::backend::cpu::kernels::elements::of_rows;
 use crate::backend::cpu::kernels::elements::part;
 use crate::backend::cpu::kernels::elements::partial_shape;
 use crate::backend::cpu::kernels::elements::pieces;
 use crate::backend::cpu::kernels::elements::rows;
+use crate::backend::cpu::kernels::elements::vector;
 use crate::backend::cpu::kernels::elements::zeros;
 use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
@@ -19,46 +22,52 @@ use crate::backend::plan::attr::int_attr;
 use crate::backend::plan::attr::type_attr;
 use crate::backend::plan::value::indices;
 use crate::backend::plan::value::scalar;
-use crate::backend::types::ELEMENTS;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
+use crate::kernels::Threads;
+use crate::kernels::binary;
 use crate::kernels::scratch;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
+use crate::tensor::TensorError;
 use crate::tensor::TensorList;
 use crate::tensor::Variant;
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    let plain = [&ELEMENTS[..], &[DType::String]].concat();
-    let any = [&plain[..], &[DType::Variant]].concat();
-    let mut add = |op: &str, types: &[DType], factory: fn(&KernelConstruction<'_>) -> Made| {
-        registry.register(
-            def(op)
-                .with_types("element_dtype", types)
-                .with_factory(factory),
-        );
+    let types = element_types();
+    let mut add = |op: &str, factory: fn(&KernelConstruction<'_>) -> Made| {
+        let def = def(op).with_types("element_dtype", &types);
+        registry.register(def.with_factory(factory));
     };
-    add("EmptyTensorList", &any, empty);
-    add("TensorListReserve", &any, reserve);
-    add("TensorListFromTensor", &plain, from_tensor);
-    add("TensorListGetItem", &any, get_item);
-    add("TensorListSetItem", &any, set_item);
-    add("TensorListPushBack", &any, push_back);
-    add("TensorListPopBack", &any, pop_back);
-    add("TensorListStack", &plain, stack);
-    add("TensorListGather", &plain, gather);
-    add("TensorListScatter", &plain, scatter);
-    add("TensorListScatterV2", &plain, scatter);
-    add("TensorListScatterIntoExistingList", &plain, scatter_into);
-    add("TensorListConcat", &plain, concat);
-    add("TensorListConcatV2", &plain, concat);
-    add("TensorListSplit", &plain, split);
-    add("TensorListPushBackBatch", &plain, push_back_batch);
-    add("TensorListConcatLists", &any, concat_lists);
+    add("EmptyTensorList", empty);
+    add("TensorListReserve", reserve);
+    add("TensorListFromTensor", from_tensor);
+    add("TensorListGetItem", get_item);
+    add("TensorListSetItem", set_item);
+    add("TensorListPushBack", push_back);
+    add("TensorListPopBack", pop_back);
+    add("TensorListStack", stack);
+    add("TensorListGather", gather);
+    add("TensorListScatter", scatter);
+    add("TensorListScatterV2", scatter);
+    add("TensorListScatterIntoExistingList", scatter_into);
+    add("TensorListConcat", concat);
+    add("TensorListConcatV2", concat_v2);
+    add("TensorListSplit", split);
+    add("TensorListPushBackBatch", push_back_batch);
+    add("TensorListConcatLists", concat_lists);
+    let lists = |op| def(op).with_types("T", &[DType::Variant]);
+    registry.register(lists("ZerosLike").with_factory(|_| kernel(zeros_like)));
+    registry.register(lists("AddN").with_factory(|_| kernel(add_n)));
+    registry.register(
+        def("FakeParam")
+            .with_types("dtype", &types)
+            .with_factory(fake_param),
+    );
     registry.register(def("TensorListLength").with_factory(length));
     registry.register(def("TensorListElementShape").with_factory(element_shape));
     registry.register(def("TensorListResize").with_factory(resize));
@@ -92,12 +101,15 @@ fn check_type(list: &TensorList, dtype: DType) -> Result<(), KernelError> {
 
 fn check_element(list: &TensorList, element: &Tensor) -> Result<(), KernelError> {
     check_type(list, element.dtype())?;
-    if list.element_shape().matches(element.shape()) {
+    check_shape(list, element.shape())
+}
+
+fn check_shape(list: &TensorList, shape: &Shape) -> Result<(), KernelError> {
+    if list.element_shape().matches(shape) {
         return Ok(());
     }
     Err(KernelError::invalid(format!(
-        "an element of shape {} does not fit a list of elements of shape {}",
-        element.shape(),
+        "an element of shape {shape} does not fit a list of elements of shape {}",
         list.element_shape()
     )))
 }
@@ -120,70 +132,72 @@ fn merged(first: &PartialShape, second: &PartialShape) -> Result<PartialShape, K
     })
 }
 
-/// Returns what is known of the shape of the elements: by the list, by the op, and by the elements
-/// that are set.
-fn known_shape(list: &TensorList, asked: &PartialShape) -> Result<PartialShape, KernelError> {
+/// Returns what is known of the shape of elements: by the list, by the op, and by those of these
+/// elements that are set. The latter are not asked if their shape is known without them.
+fn known_shape<'a>(
+    list: &TensorList,
+    asked: &PartialShape,
+    elements: impl Iterator<Item = &'a Tensor>,
+) -> Result<PartialShape, KernelError> {
     let mut shape = merged(list.element_shape(), asked)?;
     if shape.to_shape().is_none() {
-        for element in list.iter().flatten() {
+        for element in elements {
             shape = merged(&shape, &PartialShape::from(element.shape()))?;
         }
     }
     Ok(shape)
 }
 
-/// Returns an element; zeros if it is not set.
-fn element(
+/// Returns the zeros that stand for an element that is not set.
+fn unset_element(
     context: &KernelContext<'_>,
     list: &TensorList,
     index: usize,
     shape: &PartialShape,
 ) -> Result<Tensor, KernelError> {
-    if let Some(element) = list.get(index) {
-        return Ok(element.clone());
-    }
-    let Some(shape) = shape.to_shape() else {
-        return Err(KernelError::invalid(format!(
+    let shape = shape.to_shape().ok_or_else(|| {
+        KernelError::invalid(format!(
             "element {index} of the list is not set, and its shape is only known as {shape}"
-        )));
-    };
-    if list.dtype() == DType::Variant {
-        return Err(KernelError::invalid(format!(
-            "element {index} of the list is not set"
-        )));
-    }
+        ))
+    })?;
     zeros(context, list.dtype(), &shape)
 }
 
-/// Returns elements of equal shapes, and the shape of a stack of them.
-fn stacked(
+/// Sets output 0 to a stack of elements, which must have equal shapes.
+fn set_stack(
     context: &KernelContext<'_>,
     list: &TensorList,
-    positions: impl ExactSizeIterator<Item = usize>,
+    positions: &[usize],
     asked: &PartialShape,
-) -> Result<(Shape, Vec<Tensor>), KernelError> {
-    let known = known_shape(list, asked)?;
+) -> Result<(), KernelError> {
+    let of_set = positions.iter().filter_map(|&index| list.get(index));
+    let known = known_shape(list, asked, of_set)?;
     let Some(shape) = known.to_shape() else {
         return Err(KernelError::invalid(format!(
-            "the elements cannot be stacked: the list has no element that is set, and their shape is \
-             only known as {known}"
+            "none of the {} elements to stack is set, and their shape is only known as {known}",
+            positions.len()
         )));
     };
+    let mut zeros = None;
     let mut elements = scratch::list(positions.len())?;
-    for index in positions {
-        let element = element(context, list, index, &known)?;
+    for &index in positions {
+        let element = match (list.get(index), &zeros) {
+            (Some(element), _) | (None, Some(element)) => element.clone(),
+            (None, None) => {
+                let made = unset_element(context, list, index, &known)?;
+                zeros.insert(made).clone()
+            }
+        };
         if *element.shape() != shape {
             return Err(KernelError::invalid(format!(
-                "element {index} has shape {}, but {shape} was expected",
+                "element {index} has shape {}, but {shape} is expected",
                 element.shape()
             )));
         }
         elements.push(element);
     }
-    let dims: Vec<usize> = std::iter::once(elements.len())
-        .chain(shape.dims().iter().copied())
-        .collect();
-    Ok((Shape::new(&dims), elements))
+    let shape = of_rows(elements.len(), &shape);
+    joined(context, 0, list.dtype(), &shape, &elements)
 }
 
 /// TensorFlow `EmptyTensorList`.
@@ -191,11 +205,10 @@ fn empty(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "element_dtype")?;
     kernel(move |context| {
         let shape = partial_shape(context.input(0)?)?;
+        // Negative: no limit.
         let len_max = scalar(context.input(1)?, "max_num_elements")?;
-        set_list(
-            context,
-            TensorList::new(dtype, shape, usize::try_from(len_max).ok()),
-        )
+        let len_max = usize::try_from(len_max).ok();
+        set_list(context, TensorList::new(dtype, shape, len_max))
     })
 }
 
@@ -218,11 +231,8 @@ fn from_tensor(node: &KernelConstruction<'_>) -> Made {
         let tensor = context.input(0)?;
         let (n, row) = rows(tensor, "the tensor")?;
         let n = checked_len(i64::try_from(n).unwrap_or(i64::MAX), "the number of rows")?;
-        let shape = merged(
-            &partial_shape(context.input(1)?)?,
-            &PartialShape::from(&row),
-        )?;
-        let mut list = TensorList::new(dtype, shape, None);
+        let mut list = TensorList::new(dtype, partial_shape(context.input(1)?)?, None);
+        check_shape(&list, &row)?;
         for index in 0..n {
             list.push(Some(part(context, tensor, index * row.n_elements(), &row)?));
         }
@@ -240,8 +250,9 @@ fn get_item(node: &KernelConstruction<'_>) -> Made {
         if let Some(element) = list.get(index) {
             return context.set_output(0, element.clone());
         }
-        let shape = known_shape(list, &partial_shape(context.input(2)?)?)?;
-        context.set_output(0, element(context, list, index, &shape)?)
+        let asked = partial_shape(context.input(2)?)?;
+        let shape = known_shape(list, &asked, list.iter().flatten())?;
+        context.set_output(0, unset_element(context, list, index, &shape)?)
     })
 }
 
@@ -269,14 +280,13 @@ fn push_back(_: &KernelConstruction<'_>) -> Made {
     kernel(|context| {
         let mut list = list(context, 0)?.clone();
         check_element(&list, context.input(1)?)?;
-        check_room(&list)?;
+        check_len(&list, list.len_max().unwrap_or(LEN_MAX).min(LEN_MAX))?;
         list.push(Some(kept_input(context, 1)?));
         set_list(context, list)
     })
 }
 
-fn check_room(list: &TensorList) -> Result<(), KernelError> {
-    let len_max = list.len_max().unwrap_or(LEN_MAX).min(LEN_MAX);
+fn check_len(list: &TensorList, len_max: usize) -> Result<(), KernelError> {
     if list.len() < len_max {
         return Ok(());
     }
@@ -292,17 +302,19 @@ fn pop_back(node: &KernelConstruction<'_>) -> Made {
     kernel(move |context| {
         let mut list = list(context, 0)?.clone();
         check_type(&list, dtype)?;
-        let Some(last) = list.len().checked_sub(1) else {
-            return Err(KernelError::invalid(
-                "trying to remove an element of an empty list",
-            ));
+        let removed = match list.pop() {
+            Some(Some(element)) => element,
+            Some(None) => {
+                let asked = partial_shape(context.input(1)?)?;
+                let shape = merged(list.element_shape(), &asked)?;
+                unset_element(context, &list, list.len(), &shape)?
+            }
+            None => {
+                return Err(KernelError::invalid(
+                    "trying to remove an element of an empty list",
+                ));
+            }
         };
-        let shape = match list.get(last) {
-            Some(_) => PartialShape::unknown(),
-            None => known_shape(&list, &partial_shape(context.input(1)?)?)?,
-        };
-        let removed = element(context, &list, last, &shape)?;
-        list.pop();
         context.set_output(1, removed)?;
         set_list(context, list)
     })
@@ -322,8 +334,9 @@ fn stack(node: &KernelConstruction<'_>) -> Made {
             )));
         }
         let asked = partial_shape(context.input(1)?)?;
-        let (shape, elements) = stacked(context, list, 0..list.len(), &asked)?;
-        joined(context, 0, dtype, &shape, &elements)
+        let mut positions = scratch::list(list.len())?;
+        positions.extend(0..list.len());
+        set_stack(context, list, &positions, &asked)
     })
 }
 
@@ -334,40 +347,45 @@ fn gather(node: &KernelConstruction<'_>) -> Made {
         let list = list(context, 0)?;
         check_type(list, dtype)?;
         let asked = partial_shape(context.input(2)?)?;
-        let mut positions = Vec::new();
-        for index in indices(context.input(1)?)? {
+        let indices = indices(context.input(1)?)?;
+        let mut positions = scratch::list(indices.len())?;
+        for index in indices {
             positions.push(position(list, index, "read")?);
         }
-        let (shape, elements) = stacked(context, list, positions.into_iter(), &asked)?;
-        joined(context, 0, dtype, &shape, &elements)
+        set_stack(context, list, &positions, &asked)
     })
 }
 
-/// Sets the elements at the positions in input `of_indices` to the rows of a tensor.
+/// Sets the elements at the positions in input `of_indices` to the rows of a tensor. The list grows
+/// up to the highest index if `grows`.
 fn scatter_rows(
     context: &KernelContext<'_>,
     tensor: usize,
     of_indices: usize,
     list: &mut TensorList,
+    grows: bool,
 ) -> Result<(), KernelError> {
     let tensor = context.input(tensor)?;
     let (n, row) = rows(tensor, "the tensor")?;
-    let indices = indices(context.input(of_indices)?)?;
+    check_type(list, tensor.dtype())?;
+    check_shape(list, &row)?;
+    let indices = vector(context.input(of_indices)?, "the indices")?;
     if indices.len() != n {
         return Err(KernelError::invalid(format!(
             "there are {} indices for a tensor with {n} rows",
             indices.len()
         )));
     }
+    let highest = indices.iter().copied().max().unwrap_or(-1);
+    if grows && highest >= i64::try_from(list.len()).unwrap_or(i64::MAX) {
+        list.resize(checked_len(
+            highest.saturating_add(1),
+            "the length of the list",
+        )?);
+    }
     for (at, index) in indices.into_iter().enumerate() {
-        let len = index.saturating_add(1);
-        if len > i64::try_from(list.len()).unwrap_or(i64::MAX) {
-            list.resize(checked_len(len, "the length of the list")?);
-        }
         let index = position(list, index, "set")?;
-        let row = part(context, tensor, at * row.n_elements(), &row)?;
-        check_element(list, &row)?;
-        list.set(index, row);
+        list.set(index, part(context, tensor, at * row.n_elements(), &row)?);
     }
     Ok(())
 }
@@ -378,13 +396,16 @@ fn scatter(node: &KernelConstruction<'_>) -> Made {
     kernel(move |context| {
         let shape = partial_shape(context.input(2)?)?;
         let mut list = TensorList::new(dtype, shape, None);
-        if context.n_inputs() > 3 {
-            let len = scalar(context.input(3)?, "num_elements")?;
-            if len >= 0 {
-                list.resize(checked_len(len, "num_elements")?);
-            }
+        let len = match context.n_inputs() {
+            3 => -1,
+            _ => scalar(context.input(3)?, "num_elements")?,
+        };
+        // -1: as many as the highest index needs.
+        let grows = len == -1;
+        if !grows {
+            list.resize(checked_len(len, "num_elements")?);
         }
-        scatter_rows(context, 0, 1, &mut list)?;
+        scatter_rows(context, 0, 1, &mut list, grows)?;
         set_list(context, list)
     })
 }
@@ -393,77 +414,122 @@ fn scatter(node: &KernelConstruction<'_>) -> Made {
 fn scatter_into(_: &KernelConstruction<'_>) -> Made {
     kernel(|context| {
         let mut list = list(context, 0)?.clone();
-        scatter_rows(context, 1, 2, &mut list)?;
+        scatter_rows(context, 1, 2, &mut list, true)?;
         set_list(context, list)
     })
 }
 
-/// TensorFlow `TensorListConcat` and `TensorListConcatV2`. An element that is not set has as many
-/// rows as input 2 says.
+/// Splits an element shape into what is known of the number of rows, and of the shape of a row.
+fn rows_of(shape: &PartialShape) -> Result<(Option<usize>, PartialShape), KernelError> {
+    match shape.dims() {
+        Some([n, row @ ..]) => Ok((*n, PartialShape::new(row))),
+        Some([]) => Err(KernelError::invalid(
+            "elements must be at least vectors to be concatenated or split, but the element shape \
+             is that of scalars",
+        )),
+        None => Ok((None, PartialShape::unknown())),
+    }
+}
+
+/// TensorFlow `TensorListConcat`.
 fn concat(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "element_dtype")?;
-    let of_attr = node.attrs.shape("element_shape").cloned();
+    let shape = node.attrs.shape("element_shape").cloned();
+    // This version of the op does not look at the number of rows.
+    let (_, row) = rows_of(&shape.unwrap_or_default())?;
     kernel(move |context| {
         let list = list(context, 0)?;
         check_type(list, dtype)?;
-        let (asked, leading) = match context.n_inputs() {
-            1 => (of_attr.clone().unwrap_or_default(), Vec::new()),
-            _ => (
-                partial_shape(context.input(1)?)?,
-                indices(context.input(2)?)?,
-            ),
-        };
-        // Elements may differ in the number of rows.
-        let rows_of = |shape: &PartialShape| match shape.dims() {
-            Some([_, rest @ ..]) => Some(PartialShape::new(rest)),
-            _ => None,
-        };
-        let mut row = PartialShape::unknown();
-        let shapes = [list.element_shape().clone(), asked];
-        let of_elements = list
-            .iter()
-            .flatten()
-            .map(|element| PartialShape::from(element.shape()));
-        for shape in shapes.into_iter().chain(of_elements) {
-            if let Some(rows) = rows_of(&shape) {
-                row = merged(&row, &rows)?;
-            }
-        }
-        let row = row.to_shape();
-        let mut parts = scratch::list(list.len())?;
-        for (index, element) in list.iter().enumerate() {
-            if let Some(element) = element {
-                parts.push(element.clone());
-                continue;
-            }
-            let (Some(row), Some(&n)) = (&row, leading.get(index)) else {
-                return Err(KernelError::invalid(format!(
-                    "element {index} of the list is not set, and its shape is not known"
-                )));
-            };
-            let n = checked_len(n, "a leading dimension")?;
-            let dims: Vec<usize> = std::iter::once(n)
-                .chain(row.dims().iter().copied())
-                .collect();
-            parts.push(zeros(context, dtype, &Shape::new(&dims))?);
-        }
-        concatenated(context, dtype, &parts, row)
+        set_concatenation(context, list, (None, row.clone()), &[])
     })
+}
+
+/// TensorFlow `TensorListConcatV2`. Input 2 has the numbers of rows of elements that are not set.
+fn concat_v2(node: &KernelConstruction<'_>) -> Made {
+    let dtype = type_attr(node, "element_dtype")?;
+    kernel(move |context| {
+        let list = list(context, 0)?;
+        check_type(list, dtype)?;
+        let asked = partial_shape(context.input(1)?)?;
+        let known = rows_of(&merged(list.element_shape(), &asked)?)?;
+        set_concatenation(context, list, known, &indices(context.input(2)?)?)
+    })
+}
+
+/// Sets output 0 to the rows of all elements, and output 1 to their numbers. `known`: what is known
+/// of them besides the elements that are set.
+fn set_concatenation(
+    context: &KernelContext<'_>,
+    list: &TensorList,
+    (n_rows, row): (Option<usize>, PartialShape),
+    leading: &[i64],
+) -> Result<(), KernelError> {
+    let mut row = row;
+    // The number of rows that all elements have that are set.
+    let mut common = None;
+    let mut is_common = true;
+    for (index, element) in list.iter().enumerate() {
+        let Some(element) = element else { continue };
+        let (n, of_element) = rows(element, "an element to concatenate")?;
+        row = merged(&row, &PartialShape::from(&of_element))?;
+        if let Some(expected) = n_rows.filter(|&expected| expected != n) {
+            return Err(KernelError::invalid(format!(
+                "element {index} has {n} rows, but the element shape says {expected}"
+            )));
+        }
+        is_common &= *common.get_or_insert(n) == n;
+    }
+    let common = n_rows.or(common.filter(|_| is_common));
+    let mut parts = scratch::list(list.len())?;
+    for (index, element) in list.iter().enumerate() {
+        if let Some(element) = element {
+            parts.push(element.clone());
+            continue;
+        }
+        let n = match (leading.get(index), common) {
+            (Some(&n), _) => usize::try_from(n).map_err(|_| {
+                KernelError::invalid(format!(
+                    "leading dimension {n} of element {index} is negative"
+                ))
+            })?,
+            (None, Some(n)) => n,
+            (None, None) => {
+                return Err(KernelError::invalid(format!(
+                    "element {index} of the list is not set, and its number of rows is not known: \
+                     there are {} leading dimensions",
+                    leading.len()
+                )));
+            }
+        };
+        let with_rows = |row: &[Option<usize>]| {
+            let dims = std::iter::once(Some(n)).chain(row.iter().copied());
+            dims.collect()
+        };
+        let shape = row.dims().map_or_else(PartialShape::unknown, with_rows);
+        parts.push(unset_element(context, list, index, &shape)?);
+    }
+    concatenated(context, list.dtype(), &parts, &row)
 }
 
 /// TensorFlow `TensorListSplit`.
 fn split(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "element_dtype")?;
     kernel(move |context| {
+        let tensor = context.input(0)?;
         let shape = partial_shape(context.input(1)?)?;
-        let lengths = indices(context.input(2)?)?;
+        let lengths = vector(context.input(2)?, "the lengths")?;
+        let (_, row) = rows(tensor, "the tensor to split")?;
+        // Lengths decide, whatever number of rows the element shape says.
+        if !rows_of(&shape)?.1.matches(&row) {
+            return Err(KernelError::invalid(format!(
+                "a tensor of shape {} cannot be split into elements of shape {shape}",
+                tensor.shape()
+            )));
+        }
+        let n = i64::try_from(lengths.len()).unwrap_or(i64::MAX);
+        checked_len(n, "the number of lengths")?;
         let mut list = TensorList::new(dtype, shape, None);
-        checked_len(
-            i64::try_from(lengths.len()).unwrap_or(i64::MAX),
-            "the number of lengths",
-        )?;
-        for piece in pieces(context, context.input(0)?, &lengths)? {
-            check_element(&list, &piece)?;
+        for piece in pieces(context, tensor, &lengths)? {
             list.push(Some(piece));
         }
         set_list(context, list)
@@ -477,10 +543,10 @@ fn push_back_batch(_: &KernelConstruction<'_>) -> Made {
         let tensor = context.input(1)?;
         let (n, row) = rows(tensor, "the tensor")?;
         let lists = handles.as_variants()?;
-        if lists.len() != n {
+        if handles.shape().rank() != 1 || lists.len() != n {
             return Err(KernelError::invalid(format!(
-                "there are {} lists for a tensor with {n} rows",
-                lists.len()
+                "a tensor with {n} rows needs a vector of as many lists, but their shape is {}",
+                handles.shape()
             )));
         }
         let mut pushed = scratch::list(n)?;
@@ -488,7 +554,8 @@ fn push_back_batch(_: &KernelConstruction<'_>) -> Made {
             let mut list = list.clone();
             let element = part(context, tensor, index * row.n_elements(), &row)?;
             check_element(&list, &element)?;
-            check_room(&list)?;
+            // As in TensorFlow, only the other op takes notice of `max_num_elements`.
+            check_len(&list, LEN_MAX)?;
             list.push(Some(element));
             pushed.push(Variant::List(list));
         }
@@ -513,14 +580,19 @@ fn concat_lists(node: &KernelConstruction<'_>) -> Made {
         for (Variant::List(first), Variant::List(second)) in pairs {
             check_type(first, dtype)?;
             check_type(second, dtype)?;
-            let shape = merged(first.element_shape(), second.element_shape())?;
+            if first.element_shape() != second.element_shape() {
+                return Err(KernelError::invalid(format!(
+                    "lists of elements of shapes {} and {} cannot be concatenated",
+                    first.element_shape(),
+                    second.element_shape()
+                )));
+            }
             let len = first.len().saturating_add(second.len());
             checked_len(
                 i64::try_from(len).unwrap_or(i64::MAX),
                 "the length of the list",
             )?;
-            let mut list = TensorList::new(dtype, shape, first.len_max());
-            list.append(first.clone());
+            let mut list = first.clone();
             list.append(second.clone());
             joined.push(Variant::List(list));
         }
@@ -581,5 +653,91 @@ fn resize(_: &KernelConstruction<'_>) -> Made {
             "the size",
         )?);
         set_list(context, list)
+    })
+}
+
+/// TensorFlow `ZerosLike` of lists. Elements that are not set stay so.
+fn zeros_like(context: &KernelContext<'_>) -> Result<(), KernelError> {
+    context.set_output(0, zeros_of(context, context.input(0)?)?)
+}
+
+fn zeros_of(context: &KernelContext<'_>, tensor: &Tensor) -> Result<Tensor, KernelError> {
+    let Ok(variants) = tensor.as_variants() else {
+        return zeros(context, tensor.dtype(), tensor.shape());
+    };
+    let mut like = scratch::list(variants.len())?;
+    for variant in variants {
+        like.push(variant.try_map(|element| zeros_of(context, element))?);
+    }
+    Ok(Tensor::from_variants(tensor.shape().clone(), like)?)
+}
+
+/// TensorFlow `AddN` of lists: the sums of their elements. One that is not set counts as zeros.
+fn add_n(context: &KernelContext<'_>) -> Result<(), KernelError> {
+    let mut sum = context.input(0)?.clone();
+    for other in context.inputs().skip(1) {
+        sum = sum_of(context, &sum, other)?;
+    }
+    context.set_output(0, sum)
+}
+
+fn sum_of(
+    context: &KernelContext<'_>,
+    first: &Tensor,
+    second: &Tensor,
+) -> Result<Tensor, KernelError> {
+    if first.shape() != second.shape() || first.dtype() != second.dtype() {
+        return Err(KernelError::invalid(format!(
+            "{first:?} and {second:?} cannot be added: they differ in type or shape"
+        )));
+    }
+    if first.dtype() != DType::Variant {
+        return dispatch_arithmetic!(first.dtype(), T => {
+            let mut sum = context.allocate_output(0, first.dtype(), first.shape().clone())?;
+            let out = sum.as_slice_mut::<T>().ok_or(TensorError::NotOnHost)?;
+            let second = second.as_slice::<T>()?;
+            binary::sum_all(first.as_slice::<T>()?, &[second], out, Threads::of(context));
+            Ok(sum)
+        });
+    }
+    let pairs = first.as_variants()?.iter().zip(second.as_variants()?);
+    let mut sums = scratch::list(pairs.len())?;
+    for (Variant::List(first), Variant::List(second)) in pairs {
+        check_type(second, first.dtype())?;
+        if first.len() != second.len() {
+            return Err(KernelError::invalid(format!(
+                "lists with {} and {} elements cannot be added",
+                first.len(),
+                second.len()
+            )));
+        }
+        let shape = merged(first.element_shape(), second.element_shape())?;
+        let mut sum = TensorList::new(first.dtype(), shape, first.len_max());
+        for pair in first.iter().zip(second.iter()) {
+            sum.push(match pair {
+                (Some(first), Some(second)) => Some(sum_of(context, first, second)?),
+                (element, None) | (None, element) => element.cloned(),
+            });
+        }
+        sums.push(Variant::List(sum));
+    }
+    Ok(Tensor::from_variants(first.shape().clone(), sums)?)
+}
+
+/// TensorFlow `FakeParam`: the output of a branch for a value that only the other branch computes.
+/// Nothing reads its elements.
+fn fake_param(node: &KernelConstruction<'_>) -> Made {
+    let dtype = type_attr(node, "dtype")?;
+    let shape = node.attrs.shape("shape").cloned().unwrap_or_default();
+    let dims = shape.dims().unwrap_or_default().iter();
+    let shape: Shape = dims.map(|dim| dim.unwrap_or(0)).collect();
+    kernel(move |context| {
+        if dtype != DType::Variant {
+            return context.set_output(0, zeros(context, dtype, &shape)?);
+        }
+        let list = TensorList::new(DType::F32, PartialShape::unknown(), None);
+        let mut lists = scratch::list(shape.n_elements())?;
+        lists.extend(std::iter::repeat_n(Variant::List(list), shape.n_elements()));
+        context.set_output(0, Tensor::from_variants(shape.clone(), lists)?)
     })
 }
