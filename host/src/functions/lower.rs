@@ -410,8 +410,8 @@ impl<'a> Lowerer<'a> {
         self.ops.get(op).is_some_and(|op| op.is_stateful())
     }
 
-    /// Makes all nodes of the functions of a caller wait for the caller's inputs: the caller is in a
-    /// branch or loop of the same graph, which nodes without inputs would not be in.
+    /// Makes all nodes of the functions of a caller wait for the caller's inputs: the caller is in
+    /// a branch or loop of the same graph, which nodes without inputs would not be in.
     fn guard_by_inputs(&mut self, caller: &mut Caller<'_>) -> Result<(), LowerError> {
         let of_inputs = caller.inputs.iter().map(|input| input.node);
         let waits_for = of_inputs.chain(caller.controls.iter().copied());

@@ -1,4 +1,4 @@
-//! Finds the bodies of a graph (TensorFlow `BuildControlFlowInfo`), and the conditions of its nodes.
+//! Finds the bodies of a graph (TensorFlow `BuildControlFlowInfo`), and the conditions of nodes.
 
 use hashbrown::HashMap;
 

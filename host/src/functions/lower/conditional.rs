@@ -1,4 +1,4 @@
-//! Which nodes of a graph are in branches and loops that it has in the form of `Switch` and `Enter`.
+//! Which nodes of a graph are in branches and loops that have the form of `Switch` and `Enter`.
 
 use crate::graph::Graph;
 use crate::graph::NodeId;
