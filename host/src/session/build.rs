@@ -250,9 +250,32 @@ impl SessionBuilder {
         self.candidates.is_some()
     }
 
+    /// Returns a graph as a session of this builder would place it.
+    pub(super) fn lowered(&self, graph: Arc<Graph>) -> Result<Arc<Graph>, Error> {
+        match &self.ops {
+            Some(ops) if functions::is_lowered_by(&graph) => {
+                Ok(Arc::new(functions::lower(&graph, ops)?))
+            }
+            _ => Ok(graph),
+        }
+    }
+
     /// Asks a policy, even if a saved placement or the app placed the graph before.
     pub(super) fn use_policy(&mut self) {
         self.assignment = OneOf::default();
+    }
+
+    /// Leaves out what was decided about the nodes of another graph.
+    pub(super) fn forget_decisions(&mut self) {
+        self.use_policy();
+        self.pins.clear();
+        self.kept.clear();
+        self.moved_pins = None;
+        self.moved_assigned_devices.clear();
+        if let Some(options) = self.placement_options_mut() {
+            options.pins.clear();
+            options.assigned_devices.clear();
+        }
     }
 
     /// Copies the GraphDef that the graph came from, of a builder for the same graph.

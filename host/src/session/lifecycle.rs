@@ -45,6 +45,7 @@ impl Session {
     pub fn extend(&self, graph: impl Into<Arc<Graph>>) -> Result<(), Error> {
         let graph = graph.into();
         self.change(Error::CannotExtend, |placed| {
+            let graph = placed.recipe.lowered(graph)?;
             placed.check_extension(&graph)?;
             placed.extended(placed.recipe.clone().with_graph(graph))
         })?;
