@@ -11,6 +11,7 @@ mod builder;
 mod calibrated;
 mod callable;
 mod diagnose;
+mod function;
 #[cfg(feature = "graphdef")]
 mod graph_file;
 mod group;
@@ -29,6 +30,8 @@ mod reuse;
 pub use builder::SessionBuilder;
 pub use callable::Callable;
 pub use callable::TensorInfo;
+pub use function::FunctionHandle;
+pub use function::InstantiateOptions;
 pub use group::SessionGroup;
 pub use names::find_tensor;
 pub use outputs::Outputs;

@@ -24,9 +24,11 @@ use placewright::graph::Output;
 use placewright::graph::Work;
 use placewright::import::ImportOptions;
 use placewright::import::import_graph;
+use placewright::names::DeviceId;
 use placewright::ops::OpRegistry;
 use placewright::partition::PartitionError;
 use placewright::registry::Registry;
+use placewright::session::InstantiateOptions;
 use placewright::session::Session;
 use placewright::session::SessionBuilder;
 use placewright::tensor::DType;
@@ -152,6 +154,20 @@ fn a_branch_is_as_likely_as_the_other() {
     assert_eq!(taken, executions("while/body/while_0/body/cond/else/pivot"));
     assert_eq!(taken, inner / 2.0);
     assert!(inner > outer, "{inner} of {outer}");
+}
+
+#[test]
+fn pins_by_node_id_are_those_of_the_apps_graph() {
+    let ops = OpRegistry::default();
+    let bytes = bytes_of("models", "cf_while_v2.skel.pb");
+    let graph = import_graph(bytes, &ops, &ImportOptions::default()).unwrap();
+    let y = graph.find_node("y").unwrap();
+    let options = PlacementOptions::default().with_pin(y, DeviceId(1));
+    let session = cpus(2).with_graph(graph).with_placement_options(options);
+    let session = session.build().unwrap();
+    let lowered = session.graph().find_node("y").unwrap();
+    assert_ne!(lowered, y, "lowering adds nodes before it");
+    assert_eq!(session.placement().device(lowered), DeviceId(1));
 }
 
 /// Adds nodes to a graph whose ops are TensorFlow's.
@@ -371,4 +387,64 @@ fn loops_that_cannot_be_executed_are_refused_with_their_nodes() {
         error.to_string().contains("use a result of the loop"),
         "{error}"
     );
+}
+
+#[test]
+fn functions_of_the_library_are_called_by_handles() {
+    let graph_def = bytes_of("models", "cf_functional.skel.pb");
+    let session = cpus(2).with_graph_def(graph_def).build().unwrap();
+    let graph = session.graph();
+    let named = |part: &str| {
+        let mut functions = graph.functions().iter();
+        let found = functions.find(|function| function.name.contains(part));
+        found.unwrap_or_else(|| panic!("{part}")).name.to_string()
+    };
+    let a = Tensor::from_values([2], &[0.5f32, -1.0]).unwrap();
+    // i + 1, and a multiple of a plus i.
+    let body = named("inference_b");
+    let handle = session
+        .instantiate(&body, &InstantiateOptions::default())
+        .unwrap();
+    let found = handle.run(&[int(4), a.clone()]).unwrap();
+    assert_eq!(ints(&found[..1]), [5]);
+    let first = found[1].as_slice::<f32>().unwrap().to_vec();
+    let again = handle.clone().run(&[int(5), a.clone()]).unwrap();
+    let again = again[1].as_slice::<f32>().unwrap();
+    assert_eq!([again[0] - first[0], again[1] - first[1]], [1.0, 1.0]);
+
+    let condition = named("inference_c");
+    let on_second = InstantiateOptions::default()
+        .with_device("/device:CPU:1")
+        .with_arg_devices(["/device:CPU:1", "/device:CPU:0"]);
+    let handle = session.instantiate(&condition, &on_second).unwrap();
+    let infos = handle.callable().feeds();
+    assert_eq!([infos[0].dtype, infos[1].dtype], [DType::I32, DType::F32]);
+    let found = handle.run(&[int(0), a.clone()]).unwrap();
+    assert_eq!(found[0].as_bools().unwrap(), [1]);
+    let placement = handle.callable().placement();
+    let less = placement
+        .graph()
+        .find_node("call/Less")
+        .expect("the node of the function");
+    assert_eq!(placement.device(less), DeviceId(1));
+
+    let error = session
+        .instantiate("no such", &InstantiateOptions::default())
+        .unwrap_err();
+    assert!(error.to_string().contains("it has: "), "{error}");
+    let error = handle.run(&[a.clone(), a]).unwrap_err();
+    assert!(error.to_string().contains("int32"), "{error}");
+}
+
+#[test]
+fn a_session_with_loops_is_extended() {
+    let ops = OpRegistry::default();
+    let bytes = bytes_of("models", "cf_while_v2.skel.pb");
+    let graph = Arc::new(import_graph(bytes, &ops, &ImportOptions::default()).unwrap());
+    let session = cpus(1).with_graph(Arc::clone(&graph)).build().unwrap();
+    let n_nodes = session.graph().n_nodes();
+    // The same graph is its own extension, before and after lowering.
+    session.extend(graph).unwrap();
+    session.extend(session.graph()).unwrap();
+    assert_eq!(session.graph().n_nodes(), n_nodes);
 }

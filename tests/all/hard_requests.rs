@@ -193,8 +193,8 @@ pub(crate) fn assert_agree(found: &Tensor, expected: &Tensor, what: &str) {
 }
 
 /// Returns the same GraphDef with devices for some nodes. `request` gets the name of a node; `None`
-/// for nodes of functions, whose names depend on the calls. Nodes that name a colocation group get
-/// none: two random requests in one group contradict each other.
+/// for nodes of functions, whose names depend on the calls. Nodes that name a colocation group, and
+/// those of arrays, get none: two random requests in one group contradict each other.
 pub(crate) fn with_requests(
     graph_def: &[u8],
     mut request: impl FnMut(Option<&str>) -> Option<String>,
@@ -218,8 +218,9 @@ pub(crate) fn with_requests(
 
 /// Returns a node with a device. A later field of a message overrides an earlier one.
 fn with_device(node: &[u8], device: impl FnOnce() -> Option<String>) -> Vec<u8> {
-    let names_group = node.windows(5).any(|bytes| bytes == b"loc:@");
-    let device = if names_group { None } else { device() };
+    let has = |text: &[u8]| node.windows(text.len()).any(|bytes| bytes == text);
+    let is_in_group = has(b"loc:@") || has(b"TensorArray");
+    let device = if is_in_group { None } else { device() };
     let mut node = node.to_vec();
     if let Some(device) = device {
         push_field(&mut node, DEVICE, device.as_bytes());

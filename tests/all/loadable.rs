@@ -29,6 +29,9 @@ use crate::sample::seed;
 /// Sizes that are tried per model, policy and number of devices.
 const N_SIZES: usize = 3;
 
+/// Models whose runs may lack memory that no plan can count.
+const UNCOUNTED: [&str; 3] = ["cf_dynrnn_v1", "cf_dynrnn_v2", "tiny_unknown_shape"];
+
 fn engine() -> PolicyEngine {
     let cache = CacheFolder::open(concat!(env!("CARGO_TARGET_TMPDIR"), "/policies")).ok();
     PolicyEngine::with_cache(PolicyLimits::default(), cache).unwrap()
@@ -114,8 +117,9 @@ fn what_is_placed_can_be_loaded_and_run() {
                             for _ in 0..2 {
                                 let found = match run(&session, &model) {
                                     Ok(found) => found,
-                                    // Memory plans cannot count tensors of unknown size.
-                                    Err(error) if name == "tiny_unknown_shape" => {
+                                    // Memory plans cannot count tensors of unknown size, nor
+                                    // what is in a list or array.
+                                    Err(error) if UNCOUNTED.contains(&&*name) => {
                                         let text = error.to_string();
                                         assert!(text.contains("out of memory"), "{what}: {text}");
                                         break;

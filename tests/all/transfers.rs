@@ -2,7 +2,10 @@
 
 use placewright::device::DeviceOptions;
 use placewright::execute::RunOptions;
+use placewright::graph::BodyId;
 use placewright::graph::Graph;
+use placewright::graph::NONE;
+use placewright::graph::NodeId;
 use placewright::policy::PolicyRequest;
 use placewright::policy::ShippedPolicy;
 
@@ -73,7 +76,7 @@ fn whole_run(graph: &Graph) -> (Vec<&str>, Vec<&str>, Vec<&str>) {
         let name = graph.node_name(node);
         if graph.op(node) == "Placeholder" {
             feeds.push(name);
-        } else if graph.successors().row(node.index()).is_empty() {
+        } else if graph.successors().row(node.index()).is_empty() && always_runs(graph, node) {
             match graph.output_range(node).len() {
                 0 => targets.push(name),
                 // Fetching its first output makes it run.
@@ -82,6 +85,14 @@ fn whole_run(graph: &Graph) -> (Vec<&str>, Vec<&str>, Vec<&str>) {
         }
     }
     (feeds, fetches, targets)
+}
+
+/// Checks that a node is in no branch and in no loop.
+fn always_runs(graph: &Graph, node: NodeId) -> bool {
+    let bodies = graph.bodies().unwrap();
+    bodies.of_node(node) == BodyId::OUTERMOST
+        && bodies.guard_of(node) == NONE
+        && !graph.op(node).ends_with("Switch")
 }
 
 /// Returns the bytes of each transfer that a run recorded.

@@ -21,7 +21,21 @@ OURS = "Placewright"
 NODES = 10_000
 MODELS = ["tiny_add", "mlp", "lenet", "bert_tiny", "wide_branch"]
 SERVED = ["mlp", "bert_tiny"]
+# Graphs of loops.py, with the number of iterations, branches or calls that the times are divided by.
+CONTROL_FLOW = {
+    "loop_v1": 10_000,
+    "loop_v2": 10_000,
+    "nested_v1": 10_000,
+    "nested_v2": 10_000,
+    "branches_v1": 1_000,
+    "branches_v2": 1_000,
+    "calls": 1_000,
+    "additions": 1_000,
+    "lstm_b1": 1,
+    "lstm_b32": 1,
+}
 CALLERS = [1, 2, 8]
+PARTS = ["dispatch", "models", "control", "serve"]
 
 # The settings to try for each peer; the fastest in a trial takes part.
 TENSORFLOW = ["default", "one-op", "single-threaded"]
@@ -105,7 +119,9 @@ class Side:
 
 def open_model(args, framework, model):
     source = args.folder / "models" / model
-    if framework == OURS:
+    if model in CONTROL_FLOW and framework != "ONNX Runtime":
+        graph, arrays = f"{source}.pb", f"{source}.npz"
+    elif framework == OURS:
         graph, arrays = ROOT / f"tests/models/{model}.skel.pb", ROOT / f"tests/models/{model}.npz"
     elif framework == "TensorFlow":
         graph, arrays = f"{source}.pb", ROOT / f"tests/models/{model}.npz"
@@ -274,6 +290,19 @@ class Bench:
             self.add(row_of("latency", model, threads, "us", "median_ns", answers, others, sides, 1e-3))
             self.close(sides)
 
+    def control(self, threads):
+        for model, count in CONTROL_FLOW.items():
+            if threads > 1 and count > 1:
+                continue  # Nothing in them can be done at one time.
+            command = lambda args, framework: open_model(args, framework, model)
+            sides = [self.own_side(threads, command)]
+            sides += self.opened(model, "TensorFlow", TENSORFLOW, threads, command, self.latency_trial)
+            sides += self.opened(model, "ONNX Runtime", ONNX_RUNTIME, threads, command, self.latency_trial)
+            answers, others = self.measure(model, threads, sides, self.turn)
+            unit, scale = ("us", 1e-3) if count == 1 else ("ns/item", 1 / count)
+            self.add(row_of("control flow", model, threads, unit, "median_ns", answers, others, sides, scale))
+            self.close(sides)
+
     def serve(self, threads):
         for model in [model for model in SERVED if model in self.args.models]:
             command = lambda args, framework: open_model(args, framework, model)
@@ -340,7 +369,8 @@ def make_models(args, lineup):
     command = [args.folder / "venv/bin/python", HERE / "models.py", ROOT / "tests/models", args.folder / "models", str(NODES)]
     log = args.folder / "models.log"
     with open(log, "wb") as output:
-        made = subprocess.run([*command, *args.models], stdout=output, stderr=output, check=False)
+        loops = CONTROL_FLOW if "control" in args.only else []
+        made = subprocess.run([*command, *args.models, *loops], stdout=output, stderr=output, check=False)
     if made.returncode != 0:
         for peer in ("TensorFlow", "ONNX Runtime"):
             lineup.absent.setdefault(peer, f"the models cannot be converted; see {log}")
@@ -356,9 +386,9 @@ def parse_args():
     parser.add_argument("--turn-ms", type=int, default=150, help="length of a turn; with several callers three times as long")
     parser.add_argument("--threads", type=numbers, default=[1, 2], help="threads of all sides, one block of rows each")
     parser.add_argument("--models", type=words, default=MODELS, help=f"of {','.join(MODELS)}")
-    parser.add_argument("--only", type=words, default=["dispatch", "models", "serve"], help="of dispatch,models,serve")
+    parser.add_argument("--only", type=words, default=PARTS, help=f"of {','.join(PARTS)}")
     args = parser.parse_args()
-    unknown = set(args.only) - {"dispatch", "models", "serve"} | set(args.models) - set(MODELS)
+    unknown = set(args.only) - set(PARTS) | set(args.models) - set(MODELS)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     cores = len(os.sched_getaffinity(0))
@@ -382,7 +412,7 @@ def main():
         failure = error  # Of our own side: what was measured so far is shown, and the run has failed.
     finally:
         lineup.end()
-    rows = sorted(bench.rows, key=lambda row: ["dispatch", "latency", "requests", "p99"].index(row["kind"]))
+    rows = sorted(bench.rows, key=lambda row: ["dispatch", "latency", "control flow", "requests", "p99"].index(row["kind"]))
     machine = f"{processor()}, {len(os.sched_getaffinity(0))} cores"
     versions = ", ".join(f"{name} {version}" for name, version in lineup.versions.items())
     print(f"{machine}; {versions}; {args.rounds} rounds of {args.turn_ms} ms\n")

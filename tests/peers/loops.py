@@ -1,14 +1,16 @@
 """Graphs with branches, loops and calls, made with TensorFlow: the rows `control flow` of the table.
 
 Each function adds its nodes to the default graph and returns the output; `x` is the only input. The number of
-iterations, branches or calls is in COUNTS, so that times can be given per iteration.
+iterations, branches or calls is in CONTROL_FLOW of the driver, which divides times by it.
 """
 
 import numpy as np
 import tensorflow as tf
 
-N = 1_000
-ITERATIONS = 10_000
+from driver import CONTROL_FLOW
+
+N = CONTROL_FLOW["branches_v2"]
+ITERATIONS = CONTROL_FLOW["loop_v2"]
 
 
 def loop(x):
@@ -60,22 +62,22 @@ def additions(x):
     return x
 
 
-# Model: (function, control flow of TensorFlow 2, operations that times are divided by).
+# Model: (function, control flow of TensorFlow 2).
 SMALL = {
-    "loop_v1": (loop, False, ITERATIONS),
-    "loop_v2": (loop, True, ITERATIONS),
-    "nested_v1": (nested, False, ITERATIONS),
-    "nested_v2": (nested, True, ITERATIONS),
-    "branches_v1": (branches, False, N),
-    "branches_v2": (branches, True, N),
-    "calls": (calls, True, N),
-    "additions": (additions, True, N),
+    "loop_v1": (loop, False),
+    "loop_v2": (loop, True),
+    "nested_v1": (nested, False),
+    "nested_v2": (nested, True),
+    "branches_v1": (branches, False),
+    "branches_v2": (branches, True),
+    "calls": (calls, True),
+    "additions": (additions, True),
 }
 
 
 def small(name):
     """Returns GraphDef, feeds and expected outputs of a model of scalars."""
-    make, is_v2, _ = SMALL[name]
+    make, is_v2 = SMALL[name]
     (tf.compat.v1.enable_control_flow_v2 if is_v2 else tf.compat.v1.disable_control_flow_v2)()
     graph = tf.Graph()
     with graph.as_default():
@@ -104,4 +106,3 @@ def lstm(batch):
 
 LOOPS = {name: (lambda name=name: small(name)) for name in SMALL}
 LOOPS |= {"lstm_b1": lambda: lstm(1), "lstm_b32": lambda: lstm(32)}
-COUNTS = {name: count for name, (_, _, count) in SMALL.items()}

@@ -21,6 +21,7 @@ import tensorflow as tf
 import tf2onnx
 from onnx import TensorProto, helper
 
+import loops
 from additions import inputs_of
 from procedural import procedural
 
@@ -78,6 +79,29 @@ def write_model(source, target, model):
     print(f"made {model}", flush=True)
 
 
+def write_loops(target, model):
+    """Writes a graph of loops.py. A graph that cannot be converted has no .onnx."""
+    stamp = target / f"{model}.made-of"
+    made_of = digest([Path(__file__), Path(loops.__file__)])
+    if stamp.exists() and stamp.read_text() == made_of:
+        return
+    stamp.unlink(missing_ok=True)
+    graph, arrays = loops.LOOPS[model]()
+    (target / f"{model}.pb").write_bytes(graph.SerializeToString())
+    np.savez(target / f"{model}.npz", **arrays)
+    archive = np.load(target / f"{model}.npz")
+    write_arrays(archive, target, model)
+    inputs, outputs = ([tensor_name(entry.split("/", 1)[1]) for entry in archive.files if entry.startswith(side)] for side in ("in/", "out/"))
+    (target / f"{model}.onnx").unlink(missing_ok=True)
+    try:
+        converted, _ = tf2onnx.convert.from_graph_def(graph, input_names=inputs, output_names=outputs, opset=18)
+        onnx.save(converted, target / f"{model}.onnx")
+    except Exception as error:  # noqa: BLE001: whatever the converter raises
+        print(f"{model} cannot be converted: {error}", flush=True)
+    stamp.write_text(made_of)  # Last: what was interrupted is made again.
+    print(f"made {model}", flush=True)
+
+
 def write_additions(target, case, n_nodes):
     path = target / f"{case}-{n_nodes}.onnx"
     if path.exists():
@@ -99,7 +123,10 @@ def main():
     for case in ("chain", "independent", "layered"):
         write_additions(target, case, int(n_nodes))
     for model in models:
-        write_model(source, target, model)
+        if model in loops.LOOPS:
+            write_loops(target, model)
+        else:
+            write_model(source, target, model)
 
 
 if __name__ == "__main__":

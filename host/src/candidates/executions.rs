@@ -1,5 +1,5 @@
-//! How often nodes are executed in one run, as far as the graph tells: loops with their trip counts,
-//! branches with equal probabilities.
+//! How often nodes are executed in one run, as far as the graph tells: loops with their trip
+//! counts, branches with equal probabilities.
 
 use crate::graph::Bodies;
 use crate::graph::BodyId;

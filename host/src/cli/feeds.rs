@@ -340,6 +340,37 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_for_a_fed_placeholder_makes_no_other_value() {
+        let mut assembler = GraphAssembler::new("graph");
+        let mut add = |name: &str, op: &str, inputs: &[Input]| {
+            let outputs = [Output {
+                dtype: DType::F32,
+                is_ref: false,
+                shape: PartialShape::scalar(),
+            }];
+            let spec = NodeSpec {
+                name,
+                op,
+                inputs,
+                requested_device: "",
+                attrs: AttrSet::default(),
+                outputs: &outputs,
+                stateful: false,
+                work: Work::default(),
+            };
+            assembler.add_node(&spec).expect("a new name")
+        };
+        let x = add("x", "Placeholder", &[]);
+        add("y", "Abs", &[Input::Control(x)]);
+        let graph = assembler.finish();
+        let value = Tensor::from_values(Shape::scalar(), &[1f32]).expect("fits");
+        let given = Feeds::from([("x:0".to_owned(), value)]);
+        let made = |given| random_feeds(&graph, &["y:0".to_owned()], given, 1).expect("a scalar");
+        assert!(made(&given).feeds.is_empty());
+        assert_eq!(made(&Feeds::new()).feeds.len(), 1);
+    }
+
+    #[test]
     fn outputs_without_readers_are_fetched() {
         assert_eq!(default_fetches(&graph()), ["sum:0", "other:0"]);
     }

@@ -11,10 +11,22 @@
 //! without an `Enter` node per loop: it crosses to another device once. Constants of a body stay
 //! outside of it, so that kernels can prepack them.
 
+mod branches;
+mod conditional;
+mod loops;
+mod nodes;
+
 use std::sync::Arc;
 
+use self::conditional::Conditional;
+use self::nodes::New;
+use self::nodes::merged_device;
+use self::nodes::type_attr;
+use self::nodes::within;
 use super::body;
 use super::body::Body;
+use super::constants::free_constants;
+use super::constants::has_bound_constants;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
 use crate::graph::Function;
@@ -27,22 +39,10 @@ use crate::graph::NodeSpec;
 use crate::graph::Output;
 use crate::graph::TensorId;
 use crate::graph::Work;
-use crate::graph::is_enter;
-use crate::graph::is_switch;
-use crate::names::DeviceName;
-use crate::ops::Inferred;
-use crate::ops::Known;
 use crate::ops::OpAssembler;
-use crate::ops::OpDef;
-use crate::ops::OpInput;
-use crate::ops::OpNode;
-use crate::ops::OpNodeError;
 use crate::ops::OpRegistry;
 use crate::tensor::DType;
-use crate::tensor::Literal;
-use crate::tensor::LiteralData;
 use crate::tensor::PartialShape;
-use crate::tensor::Shape;
 
 /// Maximum number of functions that call each other.
 const CALL_DEPTH_MAX: usize = 100;
@@ -98,13 +98,19 @@ pub fn has_calls(graph: &Graph) -> bool {
     graph.op_names().iter().any(|op| calls(op))
 }
 
+/// Checks whether [`lower`] would change a graph.
+pub(crate) fn is_lowered_by(graph: &Graph) -> bool {
+    has_calls(graph) || has_bound_constants(graph)
+}
+
 /// Checks whether an op calls functions that attributes name, so that [`lower`] replaces it.
 pub(crate) fn is_call(op: &str) -> bool {
     Form::of(op).is_some()
 }
 
 /// Replaces calls of functions, branches and loops that name functions. Other nodes keep their
-/// names, but not their ids.
+/// names, but not their ids. Constants of branches and loops lose control edges that say nothing
+/// that their readers do not know from another input.
 ///
 /// # Errors
 /// [`LowerError`], which names the node.
@@ -229,15 +235,6 @@ struct Lowerer<'a> {
     is_checked: bool,
 }
 
-/// A new node. Data inputs precede control inputs.
-struct New<'a> {
-    name: String,
-    op: &'a str,
-    device: &'a str,
-    attrs: Vec<(&'a str, AttrValue)>,
-    inputs: Vec<Input>,
-}
-
 impl<'a> Lowerer<'a> {
     /// Adds all nodes of a scope.
     fn add_all(&mut self, scope: &Scope<'_>) -> Result<Returned, LowerError> {
@@ -245,6 +242,7 @@ impl<'a> Lowerer<'a> {
         let mut outputs: Vec<Vec<Source>> = Vec::with_capacity(graph.n_nodes());
         let mut waits_for: Vec<Option<NodeId>> = Vec::with_capacity(graph.n_nodes());
         let mut conditional = Conditional::of(graph);
+        let free_constants = free_constants(graph);
         let mut returned = Returned::default();
         let mut args = scope.args.iter();
         for node in graph.nodes() {
@@ -301,6 +299,9 @@ impl<'a> Lowerer<'a> {
                 outputs.push(sources);
                 waits_for.push(Some(last));
                 continue;
+            }
+            if free_constants.get(node.index()) == Some(&true) {
+                controls.clear();
             }
             let (id, is_guarded) = self.copy(scope, node, name, &device, &inputs, controls)?;
             if self.is_stateful(op) {
@@ -409,8 +410,8 @@ impl<'a> Lowerer<'a> {
         self.ops.get(op).is_some_and(|op| op.is_stateful())
     }
 
-    /// Makes all nodes of the functions of a caller wait for the caller's inputs: the caller is in a
-    /// branch or loop of the same graph, which nodes without inputs would not be in.
+    /// Makes all nodes of the functions of a caller wait for the caller's inputs: the caller is in
+    /// a branch or loop of the same graph, which nodes without inputs would not be in.
     fn guard_by_inputs(&mut self, caller: &mut Caller<'_>) -> Result<(), LowerError> {
         let of_inputs = caller.inputs.iter().map(|input| input.node);
         let waits_for = of_inputs.chain(caller.controls.iter().copied());
@@ -482,7 +483,7 @@ impl<'a> Lowerer<'a> {
         if !has_effects {
             return Ok((returned.results, last, false));
         }
-        // Whoever reads a result needs the effects, too.
+        // A node that reads a result needs the effects, too.
         let results = (0..n_outputs).map(|slot| Source {
             node: last,
             slot: to_u32(slot),
@@ -508,488 +509,6 @@ impl<'a> Lowerer<'a> {
             })?);
         }
         self.add_function(caller, "", function, attrs, &caller.inputs, guard)
-    }
-
-    /// Adds the branches of an `If` or `Case`.
-    fn add_branches(&mut self, form: Form, caller: &Caller<'_>) -> Result<Returned, LowerError> {
-        let mut branches = Vec::new();
-        if form == Form::If {
-            for (attr, name) in [("else_branch", "else/"), ("then_branch", "then/")] {
-                let found = self.function(caller, caller.attrs.get(attr))?;
-                branches.push((name.to_owned(), found));
-            }
-        } else {
-            let listed = caller.attrs.list("branches").unwrap_or_default();
-            for (index, function) in listed.iter().enumerate() {
-                let found = self.function(caller, Some(function))?;
-                branches.push((format!("branch{index}/"), found));
-            }
-        }
-        let n_branches = branches.len();
-        let Some((&selector, args)) = caller.inputs.split_first() else {
-            return Err(caller.error("it has no inputs".to_owned()));
-        };
-        if n_branches == 0 {
-            return Err(caller.error("it has no branches".to_owned()));
-        }
-        let selector = match form {
-            Form::If => self.predicate(caller, selector)?,
-            _ => selector,
-        };
-        let mut switched: Vec<Option<NodeId>> = vec![None; args.len()];
-        let waits = &caller.controls;
-        let pivots = self.switch(caller, "pivot", form, selector, selector, n_branches, waits)?;
-        let mut returned: Vec<Returned> = Vec::with_capacity(n_branches);
-        let mut pivot_nodes = Vec::with_capacity(n_branches);
-        for (branch, (name, (function, attrs))) in (0..).zip(&branches) {
-            let pivot = Source {
-                node: pivots,
-                slot: branch,
-                is_guarded: true,
-            };
-            let name_of_pivot = format!("{}/{name}pivot", caller.name);
-            let pivot = self.identity(caller, name_of_pivot, pivot, None)?;
-            let guard = Guard {
-                pivot: Some(pivot.node),
-                is_needed: true,
-            };
-            let body = self.instantiate(caller, function, attrs, args.len())?;
-            let mut branch_args = Vec::with_capacity(args.len());
-            for (index, &arg) in args.iter().enumerate() {
-                if !body.reads(index) {
-                    // Nothing reads it.
-                    branch_args.push(arg);
-                    continue;
-                }
-                let node = match switched[index] {
-                    Some(node) => node,
-                    None => {
-                        let name = format!("switch{index}");
-                        self.switch(caller, &name, form, arg, selector, n_branches, waits)?
-                    }
-                };
-                switched[index] = Some(node);
-                branch_args.push(Source {
-                    node,
-                    slot: branch,
-                    is_guarded: true,
-                });
-            }
-            pivot_nodes.push(pivot.node);
-            returned.push(self.add_body(caller, name, &body, function, &branch_args, guard)?);
-        }
-        let n_results = returned[0].results.len();
-        if let Some(other) = returned
-            .iter()
-            .find(|other| other.results.len() != n_results)
-        {
-            return Err(caller.error(format!(
-                "its branches return {n_results} and {} tensors",
-                other.results.len()
-            )));
-        }
-        let is_guarded = caller.is_guarded();
-        let mut merged = Returned::default();
-        for result in 0..n_results {
-            let mut inputs = Vec::with_capacity(n_branches);
-            for (branch, returned) in returned.iter().enumerate() {
-                let mut source = returned.results[result];
-                if !source.is_guarded {
-                    let name = format!("{}/result{result}_{branch}", caller.name);
-                    source = self.identity(caller, name, source, Some(pivot_nodes[branch]))?;
-                }
-                inputs.push(source.data());
-            }
-            let dtype = self.dtype(returned[0].results[result]);
-            let node = self.merge(caller, &format!("merge{result}"), dtype, inputs)?;
-            merged.results.push(Source {
-                node,
-                slot: 0,
-                is_guarded,
-            });
-        }
-        if returned.iter().any(|branch| !branch.effects.is_empty()) {
-            // Runs when the effects of the branch that was taken are done.
-            let mut done = Vec::with_capacity(n_branches);
-            for (branch, returned) in (0..).zip(&returned) {
-                let effects = returned.effects.iter().map(|&node| Input::Control(node));
-                let pivot = Input::Data {
-                    node: pivots,
-                    slot: branch,
-                };
-                let dtype = self.dtype(selector);
-                let node = self.add(New {
-                    name: format!("{}/done{branch}", caller.name),
-                    op: "Identity",
-                    device: &caller.device,
-                    attrs: vec![("T", type_attr(dtype))],
-                    inputs: std::iter::once(pivot).chain(effects).collect(),
-                })?;
-                done.push(Input::Data { node, slot: 0 });
-            }
-            let dtype = self.dtype(selector);
-            merged
-                .effects
-                .push(self.merge(caller, "done", dtype, done)?);
-        }
-        Ok(merged)
-    }
-
-    /// Adds the loop of a `While`.
-    fn add_loop(&mut self, caller: &Caller<'_>) -> Result<Returned, LowerError> {
-        let (cond, cond_attrs) = self.function(caller, caller.attrs.get("cond"))?;
-        let (body, body_attrs) = self.function(caller, caller.attrs.get("body"))?;
-        let n_vars = caller.inputs.len();
-        let cond_graph = self.instantiate(caller, cond, cond_attrs, n_vars)?;
-        let body_graph = self.instantiate(caller, body, body_attrs, n_vars)?;
-        if body_graph.results.len() != n_vars || cond_graph.results.len() != 1 {
-            return Err(caller.error(format!(
-                "its body returns {} tensors and its condition {}, expected {n_vars} and 1",
-                body_graph.results.len(),
-                cond_graph.results.len()
-            )));
-        }
-        let mut vars: Vec<Option<usize>> = Vec::with_capacity(n_vars);
-        let (mut merges, mut entered) = (Vec::new(), caller.inputs.clone());
-        // A loop without a variable that changes has one of its own.
-        let changes = (0..n_vars).map(|var| body_graph.returned_arg(var) != Some(var));
-        let changes: Vec<bool> = changes.collect();
-        if !changes.contains(&true) {
-            let literal = Literal::new(
-                DType::Bool,
-                Shape::scalar(),
-                LiteralData::Dense(Arc::new([1u8])),
-            );
-            let literal = literal.map_err(|error| caller.error(error.to_string()))?;
-            let node = self.add(New {
-                name: format!("{}/once", caller.name),
-                op: "Const",
-                device: &caller.device,
-                attrs: vec![
-                    ("dtype", type_attr(DType::Bool)),
-                    ("value", AttrValue::Tensor(Arc::new(literal))),
-                ],
-                inputs: Vec::new(),
-            })?;
-            entered.push(Source {
-                node,
-                slot: 0,
-                is_guarded: false,
-            });
-        }
-        let parallel = caller.attrs.int("parallel_iterations").unwrap_or(10);
-        let declared = caller.attrs.list("output_shapes").unwrap_or_default();
-        for (var, &source) in entered.iter().enumerate() {
-            if changes.get(var) == Some(&false) {
-                vars.push(None);
-                continue;
-            }
-            let dtype = self.dtype(source);
-            let controls = caller.controls.iter().copied();
-            // Makes the loop part of the scope around it, which constants are not.
-            let pivot = caller.guard.pivot.filter(|_| !source.is_guarded);
-            let controls = controls.chain(pivot).map(Input::Control);
-            let enter = self.add(New {
-                name: format!("{}/enter{var}", caller.name),
-                op: "Enter",
-                device: &caller.device,
-                attrs: vec![
-                    ("T", type_attr(dtype)),
-                    (
-                        "frame_name",
-                        AttrValue::Bytes(caller.name.as_bytes().into()),
-                    ),
-                    ("is_constant", AttrValue::Bool(false)),
-                    ("parallel_iterations", AttrValue::Int(parallel)),
-                ],
-                inputs: std::iter::once(source.data()).chain(controls).collect(),
-            })?;
-            // Loop variables keep their shapes, unless the node says otherwise.
-            let shape = match declared.get(var) {
-                Some(AttrValue::Shape(shape)) => shape.clone(),
-                Some(_) => PartialShape::unknown(),
-                None => self.output(source).shape,
-            };
-            let merge = self.loop_merge(caller, var, dtype, enter, &shape)?;
-            vars.push(Some(merges.len()));
-            merges.push(merge);
-        }
-        let first = merges[0];
-        let unchanged = |var: usize| Source {
-            is_guarded: false,
-            ..caller.inputs[var]
-        };
-        let of_var = |nodes: &[NodeId], slot: u32, var: usize| match vars[var] {
-            None => unchanged(var),
-            Some(index) => Source {
-                node: nodes[index],
-                slot,
-                is_guarded: true,
-            },
-        };
-        let args: Vec<Source> = (0..n_vars).map(|var| of_var(&merges, 0, var)).collect();
-        let guard = Guard {
-            pivot: Some(first),
-            is_needed: true,
-        };
-        let decided = self.add_body(caller, "cond/", &cond_graph, cond, &args, guard)?;
-        let condition = self.predicate(caller, decided.results[0])?;
-        let effects = decided.effects.iter().map(|&node| Input::Control(node));
-        let pivot = (!condition.is_guarded).then_some(Input::Control(first));
-        let loop_cond = self.add(New {
-            name: format!("{}/loop_cond", caller.name),
-            op: "LoopCond",
-            device: &caller.device,
-            attrs: Vec::new(),
-            inputs: std::iter::once(condition.data())
-                .chain(effects)
-                .chain(pivot)
-                .collect(),
-        })?;
-        let condition = Source {
-            node: loop_cond,
-            slot: 0,
-            is_guarded: true,
-        };
-        let mut switches = Vec::with_capacity(merges.len());
-        for (index, &merge) in merges.iter().enumerate() {
-            let merge = Source {
-                node: merge,
-                slot: 0,
-                is_guarded: true,
-            };
-            let name = format!("switch{index}");
-            switches.push(self.switch(caller, &name, Form::If, merge, condition, 2, &[])?);
-        }
-        let pivot = Source {
-            node: switches[0],
-            slot: 1,
-            is_guarded: true,
-        };
-        let name_of_pivot = format!("{}/body/pivot", caller.name);
-        let pivot = self.identity(caller, name_of_pivot, pivot, None)?;
-        let guard = Guard {
-            pivot: Some(pivot.node),
-            is_needed: true,
-        };
-        let args: Vec<Source> = (0..n_vars).map(|var| of_var(&switches, 1, var)).collect();
-        let next = self.add_body(caller, "body/", &body_graph, body, &args, guard)?;
-        let mut effects = next.effects;
-        for (var, &index) in vars.iter().enumerate() {
-            let Some(index) = index else { continue };
-            let source = next
-                .results
-                .get(var)
-                .copied()
-                .unwrap_or(pivot_of(&switches, index));
-            let dtype = self.dtype(source);
-            let mut inputs = vec![source.data()];
-            // The effects of an iteration belong to the loop, whichever results are read.
-            inputs.extend(effects.iter().map(|&node| Input::Control(node)));
-            if !source.is_guarded {
-                inputs.push(Input::Control(pivot.node));
-            }
-            let node = self.add(New {
-                name: format!("{}/next{var}", caller.name),
-                op: "NextIteration",
-                device: &caller.device,
-                attrs: vec![("T", type_attr(dtype))],
-                inputs,
-            })?;
-            let expected = self.dtype(Source {
-                node: merges[index],
-                slot: 0,
-                is_guarded: true,
-            });
-            if dtype != expected {
-                return Err(caller.error(format!(
-                    "its body returns {dtype} for variable {var}, which is {expected}"
-                )));
-            }
-            let assembler = self.assembler.graph_mut();
-            assembler.add_back_input(node, 0, merges[index], 1)?;
-        }
-        let is_guarded = caller.is_guarded();
-        let mut returned = Returned::default();
-        let mut last = None;
-        for (var, index) in vars.iter().enumerate() {
-            let Some(index) = *index else {
-                returned.results.push(caller.inputs[var]);
-                continue;
-            };
-            let source = Source {
-                node: switches[index],
-                slot: 0,
-                is_guarded: true,
-            };
-            let node = self.add(New {
-                name: format!("{}/exit{var}", caller.name),
-                op: "Exit",
-                device: &caller.device,
-                attrs: vec![("T", type_attr(self.dtype(source)))],
-                inputs: vec![source.data()],
-            })?;
-            last = Some(node);
-            if var < n_vars {
-                returned.results.push(Source {
-                    node,
-                    slot: 0,
-                    is_guarded,
-                });
-            }
-        }
-        effects.extend(decided.effects);
-        if !effects.is_empty() {
-            returned.effects.extend(last);
-        }
-        Ok(returned)
-    }
-
-    fn loop_merge(
-        &mut self,
-        caller: &Caller<'_>,
-        var: usize,
-        dtype: DType,
-        enter: NodeId,
-        shape: &PartialShape,
-    ) -> Result<NodeId, LowerError> {
-        let name = format!("{}/merge{var}", caller.name);
-        let definition = self.definition("Merge", &name)?;
-        let attrs = vec![
-            ("T".into(), type_attr(dtype)),
-            ("N".into(), AttrValue::Int(2)),
-        ];
-        let attrs = self.completed(&definition, AttrSet::new(attrs), &name)?;
-        let back = OpInput {
-            dtype,
-            shape: PartialShape::unknown(),
-            known: Known::Nothing,
-        };
-        let inputs = [
-            self.op_input(Source {
-                node: enter,
-                slot: 0,
-                is_guarded: true,
-            }),
-            back,
-        ];
-        let inferred = self
-            .assembler
-            .infer(&definition, &attrs, &inputs, |shapes| {
-                if let Some(merged) = shapes.first_mut() {
-                    *merged = shape.clone();
-                }
-                Ok(())
-            });
-        let inferred = inferred.map_err(|error| caller.error(problem(error)))?;
-        let edges = [Input::Data {
-            node: enter,
-            slot: 0,
-        }];
-        self.append_inferred(&name, &definition, &attrs, &edges, &caller.device, inferred)
-    }
-
-    /// Adds a `Switch` or `_SwitchN` of a tensor.
-    fn switch(
-        &mut self,
-        caller: &Caller<'_>,
-        name: &str,
-        form: Form,
-        data: Source,
-        selector: Source,
-        n_outputs: usize,
-        controls: &[NodeId],
-    ) -> Result<NodeId, LowerError> {
-        let mut attrs = vec![("T", type_attr(self.dtype(data)))];
-        let op = match form {
-            Form::Case => {
-                let n_outputs = i64::try_from(n_outputs).unwrap_or(i64::MAX);
-                attrs.push(("num_outs", AttrValue::Int(n_outputs)));
-                "_SwitchN"
-            }
-            _ => "Switch",
-        };
-        let controls = controls.iter().map(|&node| Input::Control(node));
-        // A constant does not say by itself which branch or loop the node is in.
-        let is_guarded = data.is_guarded || selector.is_guarded;
-        let pivot = caller
-            .guard
-            .pivot
-            .filter(|_| caller.guard.is_needed && !is_guarded);
-        let inputs = [data.data(), selector.data()].into_iter();
-        self.add(New {
-            name: format!("{}/{name}", caller.name),
-            op,
-            device: &caller.device,
-            attrs,
-            inputs: inputs
-                .chain(controls)
-                .chain(pivot.map(Input::Control))
-                .collect(),
-        })
-    }
-
-    fn merge(
-        &mut self,
-        caller: &Caller<'_>,
-        name: &str,
-        dtype: DType,
-        inputs: Vec<Input>,
-    ) -> Result<NodeId, LowerError> {
-        let n_inputs = i64::try_from(inputs.len()).unwrap_or(i64::MAX);
-        self.add(New {
-            name: format!("{}/{name}", caller.name),
-            op: "Merge",
-            device: &caller.device,
-            attrs: vec![("T", type_attr(dtype)), ("N", AttrValue::Int(n_inputs))],
-            inputs,
-        })
-    }
-
-    fn identity(
-        &mut self,
-        caller: &Caller<'_>,
-        name: String,
-        source: Source,
-        control: Option<NodeId>,
-    ) -> Result<Source, LowerError> {
-        let dtype = self.dtype(source);
-        let inputs = std::iter::once(source.data()).chain(control.map(Input::Control));
-        let node = self.add(New {
-            name,
-            op: "Identity",
-            device: &caller.device,
-            attrs: vec![("T", type_attr(dtype))],
-            inputs: inputs.collect(),
-        })?;
-        Ok(Source {
-            node,
-            slot: 0,
-            is_guarded: true,
-        })
-    }
-
-    /// Returns a condition as a boolean: numbers other than 0 are true.
-    fn predicate(&mut self, caller: &Caller<'_>, source: Source) -> Result<Source, LowerError> {
-        let dtype = self.dtype(source);
-        if dtype == DType::Bool {
-            return Ok(source);
-        }
-        if dtype.size_bytes().is_none() {
-            return Err(caller.error(format!("its condition is {dtype}, expected bool")));
-        }
-        let node = self.add(New {
-            name: format!("{}/to_bool", caller.name),
-            op: "Cast",
-            device: &caller.device,
-            attrs: vec![("SrcT", type_attr(dtype)), ("DstT", type_attr(DType::Bool))],
-            inputs: vec![source.data()],
-        })?;
-        Ok(Source {
-            node,
-            slot: 0,
-            ..source
-        })
     }
 
     /// Returns the function that an attribute names.
@@ -1091,167 +610,6 @@ impl<'a> Lowerer<'a> {
         }
         Ok(returned)
     }
-
-    fn add(&mut self, new: New<'_>) -> Result<NodeId, LowerError> {
-        let definition = self.definition(new.op, &new.name)?;
-        let attrs = new.attrs.into_iter();
-        let attrs = AttrSet::new(attrs.map(|(name, value)| (name.into(), value)));
-        let attrs = self.completed(&definition, attrs, &new.name)?;
-        self.append(&new.name, &definition, &attrs, &new.inputs, new.device, &[])
-    }
-
-    fn definition(&self, op: &str, node: &str) -> Result<Arc<OpDef>, LowerError> {
-        self.ops.get(op).cloned().ok_or_else(|| LowerError::Call {
-            node: node.to_owned(),
-            op: op.to_owned(),
-            problem: "the op registry does not define this op, which calls are lowered to".into(),
-        })
-    }
-
-    fn completed(
-        &self,
-        definition: &OpDef,
-        attrs: AttrSet,
-        node: &str,
-    ) -> Result<AttrSet, LowerError> {
-        if !self.is_checked {
-            return Ok(attrs);
-        }
-        let listed = attrs
-            .iter()
-            .map(|(name, value)| (name.into(), value.clone()));
-        let completed = definition.complete_attrs(listed.collect());
-        completed.map_err(|(attr, _)| LowerError::Call {
-            node: node.to_owned(),
-            op: definition.name().to_owned(),
-            problem: format!("attribute `{attr}` is missing or wrong"),
-        })
-    }
-
-    /// Adds a node of a defined op. `shapes`: what the graph knows of its outputs.
-    fn append(
-        &mut self,
-        name: &str,
-        op: &OpDef,
-        attrs: &AttrSet,
-        edges: &[Input],
-        device: &str,
-        shapes: &[PartialShape],
-    ) -> Result<NodeId, LowerError> {
-        let inputs = edges.iter().filter_map(|edge| match *edge {
-            Input::Data { node, slot } => Some(self.op_input(Source {
-                node,
-                slot,
-                is_guarded: false,
-            })),
-            Input::Control(_) => None,
-        });
-        let mut inputs: Vec<OpInput> = inputs.collect();
-        let failed = |problem: String| LowerError::Call {
-            node: name.to_owned(),
-            op: op.name().to_owned(),
-            problem,
-        };
-        let slots = op
-            .input_slots(attrs)
-            .map_err(|error| failed(error.to_string()))?;
-        // Inputs that close a loop are added later.
-        for slot in slots.iter().skip(inputs.len()) {
-            inputs.push(OpInput {
-                dtype: slot.dtype,
-                shape: PartialShape::unknown(),
-                known: Known::Nothing,
-            });
-        }
-        let inferred = self.assembler.infer(op, attrs, &inputs, |inferred| {
-            for (shape, known) in inferred.iter_mut().zip(shapes) {
-                if let Some(merged) = shape.merge(known) {
-                    *shape = merged;
-                }
-            }
-            Ok(())
-        });
-        let inferred = inferred.map_err(|error| failed(problem(error)))?;
-        self.append_inferred(name, op, attrs, edges, device, inferred)
-    }
-
-    fn append_inferred(
-        &mut self,
-        name: &str,
-        op: &OpDef,
-        attrs: &AttrSet,
-        edges: &[Input],
-        device: &str,
-        inferred: Inferred,
-    ) -> Result<NodeId, LowerError> {
-        let node = OpNode {
-            name,
-            op,
-            attrs,
-            edges,
-            requested_device: device,
-        };
-        Ok(self.assembler.append(&node, inferred)?)
-    }
-
-    fn output(&self, source: Source) -> Output {
-        let output = self
-            .assembler
-            .graph()
-            .output(source.node, source.slot as usize);
-        output.expect("sources are outputs of nodes that have been added")
-    }
-
-    fn dtype(&self, source: Source) -> DType {
-        self.output(source).dtype
-    }
-
-    fn op_input(&self, source: Source) -> OpInput {
-        let output = self.output(source);
-        OpInput {
-            dtype: output.dtype,
-            shape: output.shape,
-            known: self.assembler.known(source.node, source.slot),
-        }
-    }
-}
-
-/// The nodes of a graph that are in a branch or loop which is written with `Switch` or `Enter`, or
-/// behind one.
-struct Conditional {
-    /// Per node; `None` if the graph has no such branches and loops.
-    nodes: Option<Vec<bool>>,
-}
-
-impl Conditional {
-    fn of(graph: &Graph) -> Self {
-        let mut ops = graph.op_names().iter();
-        let has_any = ops.any(|op| is_switch(op) || is_enter(op));
-        Self {
-            nodes: has_any.then(|| vec![false; graph.n_nodes()]),
-        }
-    }
-
-    /// Adds the next node, in topological order. Returns whether one of its inputs is conditional.
-    fn add(&mut self, graph: &Graph, node: NodeId) -> bool {
-        let Some(nodes) = &mut self.nodes else {
-            return false;
-        };
-        let inputs = graph.predecessors().row(node.index());
-        let has_conditional_input = inputs.iter().any(|&input| nodes[input as usize]);
-        let op = graph.op(node);
-        nodes[node.index()] = has_conditional_input || is_switch(op) || is_enter(op);
-        has_conditional_input
-    }
-}
-
-/// Returns what the variable of a loop without variables is in the next iteration: unchanged.
-fn pivot_of(switches: &[NodeId], index: usize) -> Source {
-    Source {
-        node: switches[index],
-        slot: 1,
-        is_guarded: true,
-    }
 }
 
 impl Caller<'_> {
@@ -1298,70 +656,6 @@ impl Body {
                 _ => return None,
             }
         }
-    }
-}
-
-/// Returns the requested device of a node of a function: what the node does not say, its caller
-/// says.
-fn merged_device(of_node: &str, of_caller: &str) -> String {
-    match (of_node, of_caller) {
-        ("", device) | (device, "") => device.to_owned(),
-        (of_node, of_caller) => {
-            let names = (
-                DeviceName::parse_full(of_node),
-                DeviceName::parse_full(of_caller),
-            );
-            match names {
-                (Ok(mut name), Ok(caller)) => {
-                    name.merge_unset(&caller);
-                    name.request_text()
-                }
-                _ => of_node.to_owned(),
-            }
-        }
-    }
-}
-
-/// Returns the attributes of a node of a function, with colocation by the nodes' new names.
-fn within(attrs: &AttrSet, scope: &Scope<'_>) -> AttrSet {
-    const COLOCATED: &[u8] = b"loc:@";
-    let Some(AttrValue::List(classes)) = attrs.get("_class") else {
-        return attrs.clone();
-    };
-    let renamed = classes.iter().filter_map(|class| {
-        let AttrValue::Bytes(text) = class else {
-            return Some(class.clone());
-        };
-        let Some(name) = text.strip_prefix(COLOCATED) else {
-            return Some(class.clone());
-        };
-        let name = std::str::from_utf8(name).ok()?;
-        let node = scope.graph.find_node(name)?;
-        // Arguments are nodes of the caller.
-        (scope.graph.op(node) != "_Arg").then(|| {
-            let name = format!("loc:@{}{name}", scope.prefix);
-            AttrValue::Bytes(name.as_bytes().into())
-        })
-    });
-    let renamed = AttrValue::List(renamed.collect());
-    AttrSet::new(attrs.iter().map(|(name, value)| match name {
-        "_class" => (name.into(), renamed.clone()),
-        _ => (name.into(), value.clone()),
-    }))
-}
-
-fn problem(error: OpNodeError) -> String {
-    match error {
-        OpNodeError::TooManyOutputs => "it has too many outputs".to_owned(),
-        OpNodeError::Signature(error) => error.to_string(),
-        OpNodeError::Shape(error) => error.to_string(),
-    }
-}
-
-fn type_attr(dtype: DType) -> AttrValue {
-    AttrValue::Type {
-        dtype,
-        is_ref: false,
     }
 }
 

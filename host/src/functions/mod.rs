@@ -2,7 +2,10 @@
 //! them.
 
 pub(crate) mod body;
+mod call;
+mod constants;
 mod lower;
 
-pub(crate) use lower::is_call;
+pub(crate) use call::call_graph;
 pub use lower::{LowerError, has_calls, lower};
+pub(crate) use lower::{is_call, is_lowered_by};

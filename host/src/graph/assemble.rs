@@ -3,8 +3,9 @@
 use hashbrown::HashMap;
 
 use super::attr::AttrSet;
-use super::columns::{BackEdge, EdgeKind, Graph, NONE, NodeClass, NodeId};
+use super::columns::{BackEdge, EdgeKind, Graph, NodeClass};
 use super::function::Function;
+use super::ids::{NONE, NodeId};
 use crate::tensor::{DType, PartialShape};
 
 /// One node to be added to a graph.

@@ -1,51 +1,17 @@
 //! The graph: nodes, edges and tensors in columns.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
 use hashbrown::HashMap;
 
-use serde::Serialize;
-
 use super::attr::AttrSet;
-use super::bodies::{Bodies, BodyId, LoopError, is_switch};
+use super::bodies::{Bodies, LoopError};
 use super::function::Function;
+use super::ids::{NONE, NodeId, TensorId};
 use crate::names::NameArena;
 use crate::names::Strings;
 use crate::tensor::{DType, PartialShape};
-
-/// Absent entry of a column of indices.
-pub const NONE: u32 = u32::MAX;
-
-/// A node, `0..graph.n_nodes()`, in TensorFlow's import order: every edge except a loop's back edge
-/// leads to a larger id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct NodeId(pub u32);
-
-/// An output of a node, `0..graph.n_tensors()`; the outputs of one node are consecutive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TensorId(pub u32);
-
-impl NodeId {
-    /// Returns the id as an index.
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl TensorId {
-    /// Returns the id as an index.
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl fmt::Display for NodeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// Rows of different lengths: row `i` is `items[offsets[i]..offsets[i + 1]]`.
 #[derive(Debug, Clone)]
@@ -204,25 +170,6 @@ impl Graph {
     /// Returns whether a node is a placeholder: it is fed, never executed.
     pub(crate) fn is_placeholder(&self, node: NodeId) -> bool {
         matches!(self.op(node), "Placeholder" | "PlaceholderV2")
-    }
-
-    /// Returns the bodies of the graph: its loops, and the nodes outside of them.
-    ///
-    /// # Errors
-    /// [`LoopError`] if the loops cannot be executed; such a graph can still be placed.
-    pub fn bodies(&self) -> Result<&Bodies, LoopError> {
-        let found = self.bodies.get_or_init(|| Bodies::of(self));
-        found.as_ref().map_err(LoopError::clone)
-    }
-
-    /// Returns whether the outputs of a node have exactly one value in each run. Inside of loops and
-    /// behind switches they may have none, or many.
-    pub(crate) fn has_one_value_per_run(&self, node: NodeId) -> bool {
-        self.bodies().ok().is_none_or(|bodies| {
-            bodies.of_outputs(self, node) == BodyId::OUTERMOST
-                && bodies.guard_of(node) == NONE
-                && !is_switch(self.op(node))
-        })
     }
 
     /// Returns the name for reports: that of the file, or the one that the app chose.

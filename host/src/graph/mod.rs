@@ -8,14 +8,17 @@ mod attr;
 mod attr_from;
 mod bodies;
 mod columns;
+mod find_bodies;
 mod function;
+mod ids;
 
 pub use assemble::{GraphAssembler, GraphError, Input, NodeSpec, Output, Work};
 pub use attr::{AttrSet, AttrValue};
 pub use bodies::{Bodies, Body, BodyId, Guard, LoopError};
 pub(crate) use bodies::{is_enter, is_exit, is_merge, is_switch};
-pub use columns::{BackEdge, Csr, EdgeKind, Graph, NONE, NodeClass, NodeId, TensorId};
+pub use columns::{BackEdge, Csr, EdgeKind, Graph, NodeClass};
 pub use function::{Function, FunctionArg, FunctionNode};
+pub use ids::{NONE, NodeId, TensorId};
 
 /// Returns whether a node may have this name. TensorFlow's rule: letters, digits and `_ . - / >`,
 /// not starting with `- / >`.

@@ -250,9 +250,32 @@ impl SessionBuilder {
         self.candidates.is_some()
     }
 
+    /// Returns a graph as a session of this builder would place it.
+    pub(super) fn lowered(&self, graph: Arc<Graph>) -> Result<Arc<Graph>, Error> {
+        match &self.ops {
+            Some(ops) if functions::is_lowered_by(&graph) => {
+                Ok(Arc::new(functions::lower(&graph, ops)?))
+            }
+            _ => Ok(graph),
+        }
+    }
+
     /// Asks a policy, even if a saved placement or the app placed the graph before.
     pub(super) fn use_policy(&mut self) {
         self.assignment = OneOf::default();
+    }
+
+    /// Leaves out what was decided about the nodes of another graph.
+    pub(super) fn forget_decisions(&mut self) {
+        self.use_policy();
+        self.pins.clear();
+        self.kept.clear();
+        self.moved_pins = None;
+        self.moved_assigned_devices.clear();
+        if let Some(options) = self.placement_options_mut() {
+            options.pins.clear();
+            options.assigned_devices.clear();
+        }
     }
 
     /// Copies the GraphDef that the graph came from, of a builder for the same graph.
@@ -387,19 +410,24 @@ impl SessionBuilder {
     /// Replaces calls, branches and loops by nodes that policies place one by one. An app that has
     /// made candidates has decided which graph they are for.
     fn lower(
-        &self,
+        &mut self,
         graph: Arc<Graph>,
         ops: &OpRegistry,
         clock: &mut StageClock,
     ) -> Result<Arc<Graph>, Error> {
-        if self.candidates.is_some() || !functions::has_calls(&graph) {
+        if self.candidates.is_some() || !functions::is_lowered_by(&graph) {
             return Ok(graph);
         }
-        clock.time(
+        let lowered: Arc<Graph> = clock.time(
             "lower",
             &debug_span!(target: targets::SESSION, "lower"),
-            || Ok(Arc::new(functions::lower(&graph, ops)?)),
-        )
+            || Ok::<_, Error>(Arc::new(functions::lower(&graph, ops)?)),
+        )?;
+        if let Some(options) = self.placement_options_mut() {
+            // The app's node ids are those of its graph.
+            lifecycle::renumber_pins(options, &graph, &lowered);
+        }
+        Ok(lowered)
     }
 
     fn open_devices(&mut self) -> Result<(Arc<DeviceSet>, Arc<KernelRegistry>), Error> {

@@ -117,7 +117,17 @@ impl Session {
         fetches: &[&str],
         targets: &[&str],
     ) -> Result<Callable, Error> {
-        let placed = self.placed();
+        Callable::new(self.placed(), feeds, fetches, targets)
+    }
+}
+
+impl Callable {
+    pub(super) fn new(
+        placed: Arc<Placed>,
+        feeds: &[&str],
+        fetches: &[&str],
+        targets: &[&str],
+    ) -> Result<Self, Error> {
         let request = placed.request(feeds.iter().copied(), fetches, targets)?;
         if placed.member.is_closed() {
             return Err(ExecuteError::Closed.into());
@@ -134,9 +144,7 @@ impl Session {
             signature,
         })
     }
-}
 
-impl Callable {
     /// Feeds tensors in the order of [`Self::feeds`], and returns the fetched tensors in the order
     /// of [`Self::fetches`].
     ///

@@ -45,6 +45,7 @@ impl Session {
     pub fn extend(&self, graph: impl Into<Arc<Graph>>) -> Result<(), Error> {
         let graph = graph.into();
         self.change(Error::CannotExtend, |placed| {
+            let graph = placed.recipe.lowered(graph)?;
             placed.check_extension(&graph)?;
             placed.extended(placed.recipe.clone().with_graph(graph))
         })?;
@@ -299,6 +300,23 @@ impl SessionBuilder {
                 .assigned_devices
                 .extend(graph.find_node(&name).map(|node| (node, device)));
         }
+    }
+}
+
+/// Replaces the node ids of one graph in pins by those of another graph with the same names.
+pub(super) fn renumber_pins(options: &mut PlacementOptions, from: &Graph, to: &Graph) {
+    let renumbered = |node: NodeId| {
+        let is_known = node.index() < from.n_nodes();
+        is_known
+            .then(|| to.find_node(from.node_name(node)))
+            .flatten()
+    };
+    for (node, _) in &mut options.pins {
+        // A node that does not exist is reported when the pins are checked.
+        *node = renumbered(*node).unwrap_or(NodeId(u32::MAX));
+    }
+    for (node, _) in &mut options.assigned_devices {
+        *node = renumbered(*node).unwrap_or(NodeId(u32::MAX));
     }
 }
 

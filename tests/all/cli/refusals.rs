@@ -97,7 +97,7 @@ fn ops_that_nothing_executes_are_listed_at_once() {
 }
 
 /// Returns a GraphDef of gradients of a function, which no device executes.
-fn gradients(names: [&str; 2]) -> Vec<u8> {
+pub(super) fn gradients(names: [&str; 2]) -> Vec<u8> {
     let attr = |name: &str, value: &[u8]| {
         let mut entry = Vec::new();
         push_field(&mut entry, 0x0a, name.as_bytes());

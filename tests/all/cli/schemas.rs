@@ -13,6 +13,7 @@ use super::folder;
 use super::model;
 use super::path_in;
 use super::placewright;
+use super::refusals::gradients;
 use super::run_with_cache;
 
 /// Fails the test unless `document` matches the schema of `command`.
@@ -288,7 +289,9 @@ fn run_and_place_match_their_schemas() {
     place("{} --policy {}", &[&tiny, &traps], 3);
     place("{} --device /device:CPU:7", &[&tiny], 1);
     place("{} --check-ops", &[&graph], 0);
-    place("{} --check-ops", &[&model("cf_nested_v2.skel.pb")], 1);
+    let gradients = gradients(["first", "second"]);
+    let gradients = file(&folder, "gradients.pb", &gradients);
+    place("{} --check-ops", &[&gradients], 1);
 }
 
 #[test]

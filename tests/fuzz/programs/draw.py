@@ -24,7 +24,7 @@ class Block:
 
     def __init__(self, types, outer):
         self.types = list(types)
-        # Types of the variables of enclosing blocks, which statements may read: (level, index) pairs.
+        # Types of the variables of enclosing blocks, which statements may read.
         self.outer = outer
         self.statements = []
         self.results = []
