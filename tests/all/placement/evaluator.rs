@@ -65,6 +65,40 @@ fn the_makespan_counts_costs_links_and_queues() {
 }
 
 #[test]
+fn constants_and_feeds_cost_nothing() {
+    let mut builder = Builder::new();
+    let work = || Work {
+        flops: 100.0,
+        traffic_bytes: 1000,
+        ..Work::default()
+    };
+    let feed = builder.full("x", "Placeholder", &[], "", &[], work());
+    let constant = builder.full("w", "Const", &[], "", &[], work());
+    let runs = builder.full("sum", "Any", &[feed, constant], "", &[], work());
+    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
+    // Policies read the same columns.
+    for device in [CPU0, CPU1, GPU0, GPU1].map(DeviceId) {
+        assert_eq!(found.work_ns(feed, device), 0.0);
+        assert_eq!(found.work_ns(constant, device), 0.0);
+        assert!(found.work_ns(runs, device) > 0.0);
+    }
+    let cost_ns = found.work_ns(runs, DeviceId(CPU0));
+    let mut plan = Evaluator::new(&found);
+    plan.set_devices(&[CPU0; 3]);
+    assert_eq!(plan.makespan_ns(), cost_ns);
+    plan.set_devices(&[CPU1, CPU1, CPU0]);
+    assert_eq!(plan.makespan_ns(), cost_ns);
+    let placement = check(&found, propose(&[CPU1, CPU1, CPU0])).unwrap();
+    let work_ns: Vec<f64> = placement
+        .summary()
+        .devices
+        .iter()
+        .map(|device| device.work_ns)
+        .collect();
+    assert_eq!(work_ns, [cost_ns, 0.0, 0.0, 0.0]);
+}
+
+#[test]
 fn the_start_order_decides_which_node_starts_first() {
     let mut builder = Builder::new();
     builder.work("short", &[], 10.0, 0);
