@@ -99,6 +99,12 @@ enum Command {
     Run(run::RunCommand),
     /// Place a graph and show the device of each node, the transfers and the memory; execute
     /// nothing.
+    ///
+    /// The first table tells per device: `parameters`, the constants that its nodes read and their
+    /// state; `expected peak`, what the plan needs at one time with all --concurrent-runs, which
+    /// must fit into the memory of the device; and `work`, the time of its nodes one after the
+    /// other. The table of memories tells what a session allocates: constants, prepacked weights
+    /// and one run, whose tensors share arenas; `allocated` is their sum.
     #[command(
         after_help = help::exit_status(),
         after_long_help = help::exit_status_and_environment()

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use placewright::builder::GraphBuilder;
 use placewright::candidates::Candidates;
 use placewright::candidates::CandidatesBuilder;
 use placewright::candidates::PlacementOptions;
@@ -270,7 +271,8 @@ fn preloaded_tensors_are_not_transferred() {
     let devices = [CPU0, CPU0, CPU1, CPU0, CPU1];
     let placement = check(&found, propose(&devices)).unwrap();
     let summary = placement.summary();
-    assert_eq!((summary.n_transfers, summary.transfer_bytes), (2, 100));
+    assert_eq!((summary.n_transfers, summary.transfer_bytes), (1, 100));
+    assert_eq!(summary.n_signals, 1);
     let mut plan = Evaluator::new(&found);
     plan.set_devices(&devices);
     assert_eq!(plan.transfer_bytes(), 100);
@@ -294,6 +296,29 @@ fn preloaded_tensors_are_not_transferred() {
     assert_eq!(carried(true), ["constant:0"]);
     assert_eq!(carried(false), ["^first", "late:0"]);
     assert_eq!(late.0, 3);
+}
+
+/// A constant takes memory where it is read, and is reported there.
+#[test]
+fn constants_are_held_by_the_devices_that_read_them() {
+    let b = GraphBuilder::new("constants");
+    let [shared, _unread] = [30, 20].map(|n| b.constant([n], &vec![1f32; n]).unwrap());
+    for _ in 0..3 {
+        b.relu(shared).unwrap();
+    }
+    let graph = Arc::new(b.finish());
+    assert!(graph.successors().row(1).is_empty(), "nothing reads the second constant");
+    let found = CandidatesBuilder::new(&graph, &devices()).build().unwrap();
+    // The nodes are: both constants, and the three readers.
+    let placed = [CPU0, CPU1, GPU0, GPU0, GPU1];
+    let placement = check(&found, propose(&placed)).unwrap();
+    let summary = placement.summary();
+    let held: Vec<u64> = summary.devices.iter().map(|it| it.resident_bytes).collect();
+    assert_eq!(held, [0, 80, 120, 120]);
+    // The peaks add the outputs of the readers.
+    let mut plan = Evaluator::new(&found);
+    plan.set_devices(&placed);
+    assert_eq!(plan.peak_bytes_per_device(), [0, 80, 360, 240]);
 }
 
 #[test]
