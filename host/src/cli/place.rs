@@ -346,8 +346,8 @@ impl Report<'_> {
         self.placement.show(output)?;
         if !self.links.is_empty() {
             output.line("")?;
-            let mut table = Table::new(["from", "to", "transfers", "size", "signals"])
-                .with_numbers(&[2, 3, 4]);
+            let mut table =
+                Table::new(["from", "to", "transfers", "size", "signals"]).with_numbers(&[2, 3, 4]);
             for link in &self.links {
                 table.add_row([
                     link.source.clone(),

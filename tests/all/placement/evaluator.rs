@@ -307,7 +307,10 @@ fn constants_are_held_by_the_devices_that_read_them() {
         b.relu(shared).unwrap();
     }
     let graph = Arc::new(b.finish());
-    assert!(graph.successors().row(1).is_empty(), "nothing reads the second constant");
+    assert!(
+        graph.successors().row(1).is_empty(),
+        "nothing reads the second constant"
+    );
     let found = CandidatesBuilder::new(&graph, &devices()).build().unwrap();
     // The nodes are: both constants, and the three readers.
     let placed = [CPU0, CPU1, GPU0, GPU0, GPU1];
