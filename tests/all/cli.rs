@@ -191,7 +191,7 @@ fn malformed_graphs_and_archives_are_errors_that_name_the_file() {
     run("run {} --feeds {}", &[&graph, &empty])
         .expect_error(1, &["empty.npz", "in/NAME", "its arrays: none"]);
     let (tiny, arrays) = (model("tiny_add.pb"), model("lenet.npz"));
-    run("run {} --feeds {}", &[&tiny, &arrays]).expect_error(1, &["no node `image`"]);
+    run("run {} --feeds {}", &[&tiny, &arrays]).expect_error(1, &["no node `x`"]);
     let outputs = path_in(&folder, "outputs.npz");
     run("run {} --output {}", &[&tiny, &outputs]).expect(0);
     let wanted = ["outputs.npz", "`out/y:0`", "wanted: `in/a`, `in/b`"];
