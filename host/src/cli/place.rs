@@ -346,18 +346,7 @@ impl Report<'_> {
         self.placement.show(output)?;
         if !self.links.is_empty() {
             output.line("")?;
-            let mut table =
-                Table::new(["from", "to", "transfers", "size", "signals"]).with_numbers(&[2, 3, 4]);
-            for link in &self.links {
-                table.add_row([
-                    link.source.clone(),
-                    link.destination.clone(),
-                    link.n_transfers.to_string(),
-                    show_bytes(link.transfer_bytes),
-                    link.n_signals.to_string(),
-                ]);
-            }
-            output.table(&table)?;
+            output.table(&link_table(&self.links))?;
         }
         if let Some(memory) = &self.memory {
             output.line("")?;
@@ -396,6 +385,36 @@ impl Report<'_> {
         }
         Ok(())
     }
+}
+
+fn link_table(links: &[LinkRow]) -> Table {
+    let cells = |link: &LinkRow| {
+        [
+            link.source.clone(),
+            link.destination.clone(),
+            link.n_transfers.to_string(),
+            show_bytes(link.transfer_bytes),
+        ]
+    };
+    // Few graphs have control edges between devices: names of devices get the space.
+    if links.iter().all(|link| link.n_signals == 0) {
+        let mut table = Table::new(["from", "to", "transfers", "size"]).with_numbers(&[2, 3]);
+        links.iter().for_each(|link| table.add_row(cells(link)));
+        return table;
+    }
+    let mut table =
+        Table::new(["from", "to", "transfers", "size", "control signals"]).with_numbers(&[2, 3, 4]);
+    for link in links {
+        let [source, destination, n_transfers, size] = cells(link);
+        table.add_row([
+            source,
+            destination,
+            n_transfers,
+            size,
+            link.n_signals.to_string(),
+        ]);
+    }
+    table
 }
 
 impl MemoryView {
