@@ -6,14 +6,28 @@
 mod fakes;
 
 use std::hint::black_box;
+#[cfg(feature = "kernels")]
+use std::sync::Arc;
 
+#[cfg(feature = "kernels")]
+use placewright::backend::cpu::ThreadPoolDeviceFactory;
 #[cfg(feature = "kernels")]
 use placewright::builder::GraphBuilder;
 use placewright::candidates::synthetic;
+#[cfg(feature = "kernels")]
+use placewright::device::Device;
+#[cfg(feature = "kernels")]
+use placewright::device::DeviceFactory;
 use placewright::device::DeviceManager;
+#[cfg(feature = "kernels")]
+use placewright::device::DeviceOptions;
 use placewright::device::DeviceSet;
 #[cfg(feature = "kernels")]
+use placewright::device::{Kernel, KernelConstruction, KernelContext, KernelRegistry};
+#[cfg(feature = "kernels")]
 use placewright::execute::N_RUNS_TO_SETTLE;
+#[cfg(feature = "kernels")]
+use placewright::graph::{AttrSet, AttrValue};
 use placewright::names::DeviceId;
 use placewright::names::DeviceName;
 use placewright::names::MergeMode;
@@ -21,7 +35,7 @@ use placewright::names::NameArena;
 #[cfg(feature = "kernels")]
 use placewright::session::Session;
 #[cfg(feature = "kernels")]
-use placewright::tensor::Tensor;
+use placewright::tensor::{DType, Shape, Tensor};
 
 use crate::fakes::FakeDevice;
 
@@ -159,4 +173,109 @@ fn a_call_allocates_less_than_a_run() {
         of_call
     };
     assert_eq!(of_graph(1), of_graph(300));
+}
+
+/// A loop makes another list in each iteration, while the old one is still there. If it copied all
+/// elements, ten times as many iterations would allocate a hundred times as much.
+#[cfg(feature = "kernels")]
+#[test]
+fn a_change_of_a_list_copies_few_of_its_elements() {
+    let bytes = |op: &str, n: i32| {
+        let lists = Lists::new(op);
+        let mut list = lists.reserved(n);
+        let element = lists.number(1.5);
+        allocation_counter::measure(|| {
+            for index in 0..n {
+                list = lists.changed(&list, index, &element);
+            }
+            assert_eq!(black_box(&list).len_bytes(), 4 * n as usize);
+        })
+        .bytes_total
+    };
+    for op in ["TensorListSetItem", "TensorListPushBack"] {
+        let (few, many) = (bytes(op, 10_000), bytes(op, 100_000));
+        // A path from the root of a tree to a leaf, which is one node longer in the larger list.
+        assert!(many < 20 * few, "{op}: {few} bytes, {many} bytes");
+        assert!(many / 100_000 < 64 << 10, "{op}: {many} bytes");
+    }
+}
+
+/// A kernel that changes a list of floats.
+#[cfg(feature = "kernels")]
+struct Lists {
+    device: Arc<dyn Device>,
+    registry: KernelRegistry,
+    op: String,
+    kernel: Box<dyn Kernel>,
+}
+
+#[cfg(feature = "kernels")]
+impl Lists {
+    fn new(op: &str) -> Self {
+        let factory = ThreadPoolDeviceFactory::default();
+        let devices = factory.create(&DeviceOptions::default(), "/job:localhost/replica:0/task:0");
+        let device = devices.unwrap().swap_remove(0);
+        let mut registry = KernelRegistry::empty();
+        factory.register_kernels(&mut registry);
+        let kernel = Self::kernel(&registry, &*device, op);
+        Self {
+            kernel,
+            device,
+            registry,
+            op: op.to_owned(),
+        }
+    }
+
+    fn kernel(registry: &KernelRegistry, device: &dyn Device, op: &str) -> Box<dyn Kernel> {
+        let dtype = AttrValue::Type {
+            dtype: DType::F32,
+            is_ref: false,
+        };
+        let attrs = AttrSet::new([("element_dtype".into(), dtype)]);
+        let def = registry.find(op, "CPU", &attrs).unwrap().unwrap();
+        let factory = def.factory.as_ref().unwrap();
+        let construction = KernelConstruction {
+            node: "node",
+            op,
+            attrs: &attrs,
+            input_dtypes: &[],
+            output_dtypes: &[],
+            device: device.as_kernel_device().unwrap(),
+        };
+        factory(&construction).unwrap()
+    }
+
+    fn call(&self, kernel: &dyn Kernel, inputs: Vec<Tensor>) -> Tensor {
+        let device = self.device.as_kernel_device().unwrap();
+        let mut context = KernelContext::new(device, "node", inputs, &[false]);
+        device.compute(kernel, &mut context).unwrap();
+        context.into_outputs().unwrap().swap_remove(0)
+    }
+
+    fn on_device(&self, tensor: &Tensor) -> Tensor {
+        let device = self.device.as_kernel_device().unwrap();
+        device.default_context().copy_from_host(tensor).unwrap()
+    }
+
+    fn number(&self, value: f32) -> Tensor {
+        self.on_device(&Tensor::from_values(Shape::scalar(), &[value]).unwrap())
+    }
+
+    /// Returns a list of `n` elements for `TensorListSetItem`, and an empty one for others.
+    fn reserved(&self, n: i32) -> Tensor {
+        let reserve = Self::kernel(&self.registry, &*self.device, "TensorListReserve");
+        let n = if self.op == "TensorListSetItem" { n } else { 0 };
+        let shape = self.on_device(&Tensor::from_values(Shape::scalar(), &[-1i32]).unwrap());
+        let n = self.on_device(&Tensor::from_values(Shape::scalar(), &[n]).unwrap());
+        self.call(&*reserve, vec![shape, n])
+    }
+
+    fn changed(&self, list: &Tensor, index: i32, element: &Tensor) -> Tensor {
+        let index = self.on_device(&Tensor::from_values(Shape::scalar(), &[index]).unwrap());
+        let inputs = match &*self.op {
+            "TensorListSetItem" => vec![list.clone(), index, element.clone()],
+            _ => vec![list.clone(), element.clone()],
+        };
+        self.call(&*self.kernel, inputs)
+    }
 }
