@@ -309,12 +309,7 @@ fn parse_setting(text: &str) -> Result<(String, String), String> {
 fn parse_pin(text: &str) -> Result<(String, String), String> {
     match text.rsplit_once('=') {
         Some((node, device)) if !node.is_empty() && !device.is_empty() => {
-            // `CPU:1`, as in `--memory`.
-            let device = match device.contains('/') {
-                true => device.to_owned(),
-                false => format!("/device:{device}"),
-            };
-            Ok((node.to_owned(), device))
+            Ok((node.to_owned(), device.to_owned()))
         }
         _ => Err(format!(
             "`{text}` is not a pin; expected NODE=DEVICE such as conv1=CPU:1"
@@ -360,7 +355,7 @@ mod tests {
         );
         assert_eq!(
             parse_pin("a/b=CPU:1"),
-            Ok(("a/b".to_owned(), "/device:CPU:1".to_owned()))
+            Ok(("a/b".to_owned(), "CPU:1".to_owned()))
         );
         assert_eq!(
             parse_pin("a=/job:x/device:GPU:0"),

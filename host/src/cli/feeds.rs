@@ -79,8 +79,8 @@ pub(super) fn read_expected(archive: &mut NpzReader, graph: &Graph) -> Result<Fe
     }
     if expected.is_empty() {
         let wanted = default_fetches(graph).into_iter();
-        let wanted = wanted.map(|name| format!("out/{name}"));
-        return Err(no_array("out/FETCH", archive, wanted.collect()));
+        let wanted: Vec<String> = wanted.map(|name| format!("out/{name}")).collect();
+        return Err(no_array("out/FETCH", archive, &wanted));
     }
     Ok(expected)
 }
@@ -89,7 +89,7 @@ pub(super) fn read_expected(archive: &mut NpzReader, graph: &Graph) -> Result<Fe
 const NAMES_SHOWN_MAX: usize = 8;
 
 /// The error for an archive without an array of a kind: what it has, and what the graph wants.
-pub(super) fn no_array(kind: &str, archive: &NpzReader, wanted: Vec<String>) -> anyhow::Error {
+pub(super) fn no_array(kind: &str, archive: &NpzReader, wanted: &[String]) -> anyhow::Error {
     let list = |names: &[String]| {
         let shown = names.iter().take(NAMES_SHOWN_MAX);
         let mut shown: Vec<String> = shown.map(|name| format!("`{name}`")).collect();
@@ -104,7 +104,7 @@ pub(super) fn no_array(kind: &str, archive: &NpzReader, wanted: Vec<String>) -> 
     anyhow!(
         "the archive has no array `{kind}`; its arrays: {}; wanted: {}",
         list(&archive.names()),
-        list(&wanted)
+        list(wanted)
     )
 }
 

@@ -205,7 +205,7 @@ impl Work {
             let context = || format!("--feeds {}", path.display());
             let found = read_feeds(&mut archive, graph).with_context(context)?;
             if found.is_empty() {
-                return Err(no_array("in/NAME", &archive, wanted_feeds(graph)))
+                return Err(no_array("in/NAME", &archive, &wanted_feeds(graph)))
                     .with_context(context);
             }
             feeds.extend(found);
@@ -238,10 +238,9 @@ impl Work {
                     "placeholder `{}` is needed but not fed",
                     graph.node_name(node)
                 );
-                let wanted = unfed
-                    .iter()
-                    .map(|&node| format!("in/{}", graph.node_name(node)));
-                return Err(no_array("in/NAME", &archive, wanted.collect()))
+                let wanted = unfed.iter();
+                let wanted = wanted.map(|&node| format!("in/{}", graph.node_name(node)));
+                return Err(no_array("in/NAME", &archive, &wanted.collect::<Vec<_>>()))
                     .context(context)
                     .with_context(|| format!("--check {}", path.display()));
             }

@@ -115,7 +115,7 @@ fn nodes_are_pinned_by_flags() {
     }
     let text = fs::read_to_string(&saved).expect("read");
     let text: Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(text["options"]["pin"], "probs=/device:CPU:1");
+    assert_eq!(text["options"]["pin"], "probs=CPU:1");
     let line = format!("run {{}} --check {{}} {pins}");
     placewright(args(&line, &[&graph, &model("lenet.npz")])).expect(0);
     placewright(args("place {} --pin prob=CPU:0", &[&graph]))
