@@ -8,6 +8,7 @@ mod endings;
 mod generate;
 mod interpret;
 mod program;
+mod variables;
 
 use std::env;
 use std::panic;

@@ -222,9 +222,10 @@ fn capture(state: &Rc<RefCell<State>>, value: Value) -> Result<Option<Value>, Bu
 }
 
 /// Returns the name of the argument that stands for an output of this node; like TensorFlow's in
-/// lower case.
+/// lower case. Through several bodies, it stays the same.
 fn arg_name(node: &str) -> String {
     let last = node.rsplit('/').next().unwrap_or_default();
+    let last = last.strip_prefix("captured_").unwrap_or(last);
     let last = last.chars().map(|c| match c {
         c if c.is_ascii_alphanumeric() => c.to_ascii_lowercase(),
         _ => '_',

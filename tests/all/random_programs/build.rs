@@ -10,6 +10,7 @@ use placewright::builder::TypedFunction;
 use placewright::builder::Value;
 use placewright::builder::WhileLoop;
 use placewright::graph::Graph;
+use placewright::tensor::Boolean;
 use placewright::tensor::DType;
 use placewright::tensor::PartialShape;
 use placewright::tensor::Tensor;
@@ -45,7 +46,7 @@ pub(super) fn graph(program: &Program) -> Result<Graph, BuildError> {
             .attr("shape", PartialShape::from(initial.kind.dims))
             .attr("shared_name", format!("variable{index}"))
             .value()?;
-        let value = b.tensor(&tensor(initial))?;
+        let value: Value = b.tensor(&tensor(initial))?;
         let mut assign = scope.op("AssignVariableOp").input(handle).input(value);
         if let Some(last) = env.last {
             assign = assign.control(last);
@@ -79,7 +80,7 @@ pub(super) fn tensor(data: &Data) -> Tensor {
             Tensor::from_values(shape, &values)
         }
         _ => {
-            let values: Vec<bool> = bits.map(|&bit| bit == 1).collect();
+            let values: Vec<Boolean> = bits.map(|&bit| Boolean::from(bit == 1)).collect();
             Tensor::from_values(shape, &values)
         }
     }
@@ -176,8 +177,9 @@ fn statement(b: &Scope, statement: &Statement, env: &mut Env) -> Result<Vec<Valu
             ));
         }
         Statement::Case { index, branches } => {
+            let around = &*env;
             let of_branch = |branch| -> Branch<'_, Vec<Value>> {
-                Box::new(|b| results_of(b, branch, env.clone(), &[]))
+                Box::new(move |b| results_of(b, branch, around.clone(), &[]))
             };
             let closures = branches.iter().map(of_branch);
             let results = b.switch_case(b.typed(value(*index))?, closures)?;

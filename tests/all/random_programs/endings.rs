@@ -16,6 +16,7 @@ use placewright::execute::ExecuteError;
 use placewright::execute::RunOptions;
 use placewright::graph::Graph;
 use placewright::session::Session;
+use placewright::tensor::Boolean;
 use placewright::tensor::PartialShape;
 use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
@@ -26,7 +27,7 @@ use crate::strict_cpu::StrictCpuFactory;
 /// Number of elements of `x` in [`failing_loop`]: an index beyond them is an error.
 const N_ELEMENTS: usize = 3;
 
-fn session(graph: Graph) -> Session {
+pub(super) fn session(graph: Graph) -> Session {
     let mut factories = FactoryRegistry::empty();
     factories
         .register("CPU", 60, Arc::new(StrictCpuFactory))
@@ -120,7 +121,7 @@ fn a_fetch_in_a_branch_that_is_not_taken_is_an_error() {
         .unwrap();
     let session = session(b.finish());
     let x = Tensor::from_values([2], &[1.0f32, 2.0]).unwrap();
-    let p = Tensor::from_values(Shape::scalar(), &[true]).unwrap();
+    let p = Tensor::from_values(Shape::scalar(), &[Boolean::from(true)]).unwrap();
     let feeds = [("x", x), ("p", p)];
     let found = session.run(&feeds, &["y/then/a", "y"]).unwrap();
     assert_eq!(found[0].as_slice::<f32>().unwrap(), [-1.0, -2.0]);
@@ -137,7 +138,7 @@ fn an_endless_loop_ends_when_it_is_cancelled_or_times_out() {
     let session = session(endless_loop());
     let limit = Duration::from_millis(20);
     let options = RunOptions::default().with_timeout(limit);
-    let error = session.run_with(&[], &["n"], &options).unwrap_err();
+    let error = session.run_with(&[], &["n"], &[], &options).unwrap_err();
     assert!(
         matches!(error, Error::Execute(ExecuteError::TimedOut(found)) if found == limit),
         "{error}"
@@ -149,7 +150,7 @@ fn an_endless_loop_ends_when_it_is_cancelled_or_times_out() {
             thread::sleep(limit);
             token.cancel();
         });
-        let error = session.run_with(&[], &["n"], &options).unwrap_err();
+        let error = session.run_with(&[], &["n"], &[], &options).unwrap_err();
         assert!(
             matches!(error, Error::Execute(ExecuteError::Cancelled)),
             "{error}"
@@ -159,7 +160,7 @@ fn an_endless_loop_ends_when_it_is_cancelled_or_times_out() {
 
 fn bytes_in_use(devices: &DeviceSet) -> Vec<u64> {
     let devices = devices.iter();
-    let allocators = devices.map(|device| device.allocator(AllocatorAttributes::default()));
+    let allocators = devices.map(|(_, device)| device.allocator(AllocatorAttributes::default()));
     allocators
         .map(|allocator| allocator.stats().in_use_bytes)
         .collect()

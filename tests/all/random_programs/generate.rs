@@ -180,8 +180,13 @@ impl Generator {
         kinds: &[Kind],
         has_effects: bool,
     ) -> usize {
-        // Variables are where they are: what uses them requests nothing.
-        let device = (!has_effects && self.one_in(3)).then(|| self.random.below(self.n_devices));
+        // Reading and assigning nodes are where the variable is.
+        let is_of_variable = matches!(
+            statement,
+            Statement::AssignAdd { .. } | Statement::Read { .. }
+        );
+        let requests = !is_of_variable && self.one_in(3);
+        let device = requests.then(|| self.random.below(self.n_devices));
         draft.lines.push(Line { statement, device });
         draft.has_effects |= has_effects;
         self.kinds.extend(kinds);
