@@ -455,7 +455,7 @@ impl<'a> Lowerer<'a> {
         // Handles of resources that a loop passes on, as its last variables, are read where they
         // come from: one node could not be beside resources of several devices.
         let is_resource = |source: &Source| self.dtype(*source) == DType::Resource;
-        let results = returned.results.iter();
+        let mut results = returned.results.iter();
         let n_kept = results
             .rposition(|source| !is_resource(source))
             .map_or(0, |last| last + 1);
