@@ -42,7 +42,6 @@ use placewright::names::DeviceName;
 use placewright::policy::PolicyRequest;
 use placewright::policy::ShippedPolicy;
 use placewright::registry::Registry;
-use placewright::registry::RegistryError;
 use placewright::session::Session;
 use placewright::tensor::Allocator;
 use placewright::tensor::AllocatorStats;
@@ -71,8 +70,9 @@ placewright::registrar! {
 #[allow(dead_code, reason = "the tests include this file and call the rest")]
 #[expect(clippy::print_stdout, reason = "an example shows what it does")]
 fn main() -> Result<ExitCode, Box<dyn Error>> {
+    // With arguments, this is the program `placewright` with the devices of this app.
     if std::env::args_os().len() > 1 {
-        return Ok(ExitCode::from(program(std::env::args_os())?));
+        return Ok(placewright::cli::main_with(Registry::default().with(NPU)?));
     }
     for outcome in run()? {
         println!("policy {}", outcome.policy);
@@ -83,13 +83,6 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         println!("  y = {:?}\n", outcome.y);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Runs the program with this app's devices: `devices`, `place`, `run` and the others.
-pub(crate) fn program<S: Into<std::ffi::OsString> + Clone>(
-    args: impl IntoIterator<Item = S>,
-) -> Result<u8, RegistryError> {
-    Ok(placewright::cli::run(Registry::default().with(NPU)?, args))
 }
 
 /// The outcome of the graph under one policy.

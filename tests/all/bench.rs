@@ -46,6 +46,20 @@ fn benchmarks_have_the_documented_rows() {
     let expected = expected.map(|(change, moves)| (Value::from(change), moves));
     assert_eq!(rows.iter().map(moved).collect::<Vec<_>>(), expected);
 
+    // The same moves; with little memory, fewer of them are legal.
+    let rows = report["evaluation"].as_array().expect("rows");
+    assert_eq!(
+        (&rows[0]["memory"], &rows[1]["memory"]),
+        (&"ample".into(), &"short".into())
+    );
+    let legal = |row: &Value| row["legal"].as_u64().expect("a number");
+    assert_eq!(rows[0]["moves"].as_u64(), Some(legal(&rows[0])));
+    assert!((1..legal(&rows[0])).contains(&legal(&rows[1])), "{rows:?}");
+    assert!(
+        rows.iter()
+            .all(|row| row["us_per_move"].as_f64() > Some(0.0))
+    );
+
     let report = placewright(args(
         "bench policy-call --tasks 64 --repetitions 1 --json",
         &[],

@@ -188,9 +188,18 @@ fn malformed_graphs_and_archives_are_errors_that_name_the_file() {
     run("run {}", &["absent.pb"]).expect_error(1, &["absent.pb"]);
     run("run {} --check {}", &[&graph, &archive]).expect_error(1, &["text.npz", "savez"]);
     run("run {} --check {}", &[&graph, &empty]).expect_error(1, &["empty.npz", "out/FETCH"]);
-    run("run {} --feeds {}", &[&graph, &empty]).expect_error(1, &["empty.npz", "in/NAME"]);
+    run("run {} --feeds {}", &[&graph, &empty])
+        .expect_error(1, &["empty.npz", "in/NAME", "its arrays: none"]);
+    let (tiny, arrays) = (model("tiny_add.pb"), model("lenet.npz"));
+    run("run {} --feeds {}", &[&tiny, &arrays]).expect_error(1, &["no node `x`"]);
+    let outputs = path_in(&folder, "outputs.npz");
+    run("run {} --output {}", &[&tiny, &outputs]).expect(0);
+    let wanted = ["outputs.npz", "`out/y:0`", "wanted: `in/a`, `in/b`"];
+    run("run {} --feeds {}", &[&tiny, &outputs]).expect_error(1, &wanted);
+    let unfed = "placeholder `a` is needed but not fed";
+    run("run {} --check {}", &[&tiny, &outputs]).expect_error(1, &[unfed, wanted[2]]);
     run("run {} --feeds {}", &[&graph, "absent.npz"]).expect_error(1, &["absent.npz"]);
-    run("run {} --fetch prob", &[&graph]).expect_error(1, &["`prob`", "did you mean `probs`?"]);
+    run("run {} --fetch prob", &[&graph]).expect_error(2, &["`prob`", "did you mean `probs`?"]);
     run("run {} --feeds {}", &[&graph, &model("tiny_add.npz")]).expect_error(1, &["no node `a`"]);
 }
 
@@ -214,6 +223,17 @@ fn invalid_command_lines_end_with_status_2() {
         "run {} --policy-fuel 5 --policy-deadline-ms 5",
         "run {} --policy-deadline-ms 0",
         "run {} --placement p.json --policy heft",
+        "run {} --pin y",
+        "run {} --pin y=CPU:1",
+        "run {} --pin nowhere=CPU:0",
+        "run {} --device-filter nonsense",
+        "run {} --fetch nowhere",
+        "run {} --inter-op-pool 1",
+        "run {} --policy {}",
+        "place {} --memory CPU:7=1GiB",
+        "place {} --device-count CPU=0",
+        "devices --memory CPU:7=1GiB",
+        "policy check absent.wasm",
         "run {} --device /job:",
         "run {} --policy no-such-policy",
         "run {} --policy heft --policy-config no-such-key=1",
@@ -225,7 +245,8 @@ fn invalid_command_lines_end_with_status_2() {
         "run {} --inter-op-pool first",
         "cache empty",
     ] {
-        let paths = [graph.as_str()];
+        // A graph is not a WebAssembly file.
+        let paths = [graph.as_str(), graph.as_str()];
         let n_paths = line.matches("{}").count();
         let ran = placewright(args(line, &paths[..n_paths])).expect(2);
         assert!(
@@ -244,9 +265,13 @@ fn absent_device_types_are_listed_and_requesting_one_gives_a_remedy() {
     for device_type in absent {
         let line = shown
             .lines()
-            .find(|line| line.starts_with(&format!("no {device_type}: ")));
-        let line = line.unwrap_or_else(|| panic!("{device_type} is not in\n{shown}"));
-        assert!(line.contains("Registry::with"), "{line}");
+            .find(|line| line.starts_with("no backend in this program: "));
+        let line = line.unwrap_or_else(|| panic!("no such line in\n{shown}"));
+        assert!(
+            line.contains(device_type) && line.contains("Registry::with"),
+            "{line}"
+        );
+        assert_eq!(shown.matches(device_type).count(), 1, "{shown}");
         let rows = json["without_devices"].as_array().expect("rows");
         let row = rows.iter().find(|row| row["device_type"] == device_type);
         let remedy = row.and_then(|row| row["remedy"].as_str()).expect("a row");
@@ -279,8 +304,8 @@ fn impossible_placements_are_errors_with_reason_and_remedy() {
     let graph = model("lenet.pb");
     let run = |line: &str| placewright(args(line, &[&graph]));
     run("place {} --memory CPU:0=100KiB").expect_error(1, &["memory", "Const_4"]);
-    run("place {} --memory CPU:7=1GiB").expect_error(1, &["CPU:7", "CPU:0"]);
-    run("place {} --device-count CPU=0").expect_error(1, &["at least one"]);
+    run("place {} --memory CPU:7=1GiB").expect_error(2, &["--memory", "CPU:7", "CPU:0"]);
+    run("place {} --device-count CPU=0").expect_error(2, &["at least one"]);
     run("place {} --device /device:CPU:3").expect_error(1, &["CPU:3", "CPU:0"]);
     run("place {} --device /device:CPU:3 --soft-placement").expect(0);
     run("place {} --device CPU:1 --device-count CPU=2").expect(0);
@@ -320,15 +345,16 @@ fn threads_pools_and_filters_are_flags() {
     run("--inter-op-threads 2 --intra-op-threads 1").expect(0);
     run("--threads 1 --inter-op-threads 0").expect(0);
     run("--device-filter /device:CPU:*").expect(0);
-    run("--device-filter nonsense").expect_error(1, &["nonsense", "device name"]);
+    run("--device-filter nonsense")
+        .expect_error(2, &["--device-filter", "nonsense", "device name"]);
     let pools = "--session-inter-op-pool 1 --session-inter-op-pool 2 --repeat 3";
     for pool in ["-1", "0", "1"] {
         run(&format!("{pools} --inter-op-pool {pool}")).expect(0);
     }
     run(&format!("{pools} --inter-op-pool 2"))
-        .expect_error(1, &["invalid inter_op_thread_pool 2", "expected 0 to 1"]);
+        .expect_error(2, &["invalid inter_op_thread_pool 2", "expected 0 to 1"]);
     run("--inter-op-pool 1")
-        .expect_error(1, &["invalid inter_op_thread_pool 1", "expected 0, or -1"]);
+        .expect_error(2, &["invalid inter_op_thread_pool 1", "expected 0, or -1"]);
 }
 
 #[test]
@@ -372,8 +398,25 @@ fn json_is_one_document_everywhere() {
             .json();
         assert!(json.pointer(key).is_some(), "{line}: {json:#} has no {key}");
     }
-    let failed = placewright(args("place {} --json", &["absent.pb"])).expect(1);
-    assert_eq!(failed.stdout, "");
+    // Errors, too: those of commands, of wrong values, and of the parser.
+    for (line, status, part) in [
+        ("place absent.pb --json", 1, "absent.pb"),
+        ("--json run {} --device-filter nonsense", 2, "nonsense"),
+        ("run {} --device-count CPU --json", 2, "invalid value 'CPU'"),
+        ("policy check {} --json", 1, "not a WebAssembly file"),
+    ] {
+        let paths = [graph.as_str()];
+        let n_paths = line.matches("{}").count();
+        let ran = placewright(args(line, &paths[..n_paths])).expect(status);
+        let shown = ran.stderr.clone();
+        let document = ran.json();
+        let error = document["error"].as_str().expect("a message");
+        assert!(error.contains(part) && !error.contains('\n'), "{error}");
+        assert!(shown.contains(part), "{shown}");
+        schemas::check("place", &document);
+        schemas::check("policy list", &document);
+        assert_eq!(document["exit_status"], status);
+    }
 }
 
 #[test]

@@ -68,6 +68,8 @@ mod placement;
 mod policy;
 #[cfg(feature = "cli")]
 mod random_policies;
+#[cfg(feature = "cli")]
+mod random_programs;
 mod sample;
 #[cfg(feature = "cli")]
 mod session;

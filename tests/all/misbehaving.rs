@@ -113,6 +113,11 @@ misbehaving! {
         => (Err(K::StackOverflow { .. }));
     recursion_fits_on_a_raised_stack: "recurses", {"depth": "4000"}, |limits| limits.with_stack_bytes(4 << 20)
         => (Ok(answer) if answer.cut_off.is_none());
+    // The guest's own stack lies at the start of its linear memory.
+    large_frames_leave_the_guests_memory_and_the_error_says_why: "recurses", {"large-frames": "true"}, |limits| limits
+        => (Err(kind @ K::Trap { trap, .. }) if trap.contains("out of bounds memory access") && kind.to_string().contains("probably deep recursion: link the policy with `-C link-arg=-zstack-size=N`"));
+    few_large_frames_fit_on_the_guests_stack: "recurses", {"large-frames": "true", "depth": "100"}, |limits| limits
+        => (Ok(answer) if answer.cut_off.is_none());
 
     a_huge_list_is_not_taken: "hands-over-too-much", {}, |limits| limits
         => (Err(K::TransferLimit { call: "place", limit_bytes: 0x400_0000 }));
@@ -158,6 +163,8 @@ misbehaving! {
         => (Ok(answer) if answer.cut_off.is_none());
     a_device_out_of_range_is_refused: "answers-unknown-device", {}, |limits| limits
         => (Err(K::InvalidProposal { violation }) if violation.rule() == "device" && violation.to_string().contains("`node23`"));
+    an_undecided_node_is_named_without_a_device: "answers-unknown-device", {"undecided": "true"}, |limits| limits
+        => (Err(K::InvalidProposal { violation }) if violation.rule() == "device" && violation.to_string().starts_with("node `node23`: it has no device; candidates are "));
     devices_in_range_are_taken: "answers-unknown-device", {"nodes": "0"}, |limits| limits
         => (Ok(answer) if answer.cut_off.is_none());
     a_device_outside_the_candidates_is_refused: "answers-non-candidate", {}, |limits| limits

@@ -36,8 +36,9 @@ const ARGUMENTS: &str = "PLACEWRIGHT_TEST_ARGUMENTS";
 #[helper]
 fn the_app() {
     let arguments = std::env::var(ARGUMENTS).unwrap();
+    let registry = Registry::default().with(example::NPU).unwrap();
     let args = ["app"].into_iter().chain(arguments.split('\n'));
-    std::process::exit(example::program(args).unwrap().into());
+    std::process::exit(placewright::cli::run(registry, args).into());
 }
 
 #[test]

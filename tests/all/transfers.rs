@@ -32,7 +32,8 @@ fn runs_of_whole_models_make_the_transfers_that_their_placements_report() {
             let moved = moved_by_a_run(&session, &model, &what);
 
             let summary = session.placement().summary();
-            assert_eq!(summary.n_transfers, moved.len() as u64, "{what}");
+            let n_moved = summary.n_transfers + summary.n_signals;
+            assert_eq!(n_moved, moved.len() as u64, "{what}");
             if summary.n_transfers_of_unknown_size == 0 {
                 assert_eq!(summary.transfer_bytes, moved.iter().sum::<u64>(), "{what}");
             }

@@ -21,7 +21,7 @@ OURS = "Placewright"
 NODES = 10_000
 MODELS = ["tiny_add", "mlp", "lenet", "bert_tiny", "wide_branch"]
 SERVED = ["mlp", "bert_tiny"]
-# Graphs of loops.py, with the number of iterations, branches or calls that the times are divided by.
+# Graphs of loops.py, with the number of iterations, branches or calls that times are divided by.
 CONTROL_FLOW = {
     "loop_v1": 10_000,
     "loop_v2": 10_000,

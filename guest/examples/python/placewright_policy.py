@@ -27,7 +27,7 @@ from wit_world.exports.lifecycle import ConfigError_UnknownKey, Info, Setting
 from wit_world.exports.whole_graph import PlaceError_Declined, PlaceError_Failed
 from wit_world.imports import log
 from wit_world.imports.planning import Violation
-from wit_world.imports.types import Property
+from wit_world.imports.types import DeviceSpec, Property
 
 NONE = 0xFFFFFFFF
 """The entry for "absent" in columns of indices."""
@@ -88,37 +88,92 @@ class Assignment:
         return self.devices[node]
 
 
-class Plan:
-    """The host's plan. A wrong value raises; without this class, it would end the policy."""
+class _View:
+    """What the host passes to `place`. Methods without arguments are passed on as they are."""
 
-    def __init__(self, plan):
-        self._plan = plan
+    def __init__(self, view):
+        self._view = view
 
     def __getattr__(self, name):
-        return getattr(self._plan, name)
+        return getattr(self._view, name)
+
+
+class Graph(_View):
+    """The host's graph. A wrong argument raises; without this class, it would end the policy."""
+
+    def cost(self, node, device):
+        return self._view.cost(_number("I", node), _number("I", device))
+
+    def node_name(self, node):
+        return self._view.node_name(_number("I", node))
+
+
+class Devices(_View):
+    """The host's devices. A wrong argument raises, too."""
+
+    def attributes(self, device):
+        return self._view.attributes(_number("I", device))
+
+    def by_name(self, name):
+        return self._view.by_name(_text(name))
+
+    def by_spec(self, spec):
+        if not isinstance(spec, DeviceSpec):
+            raise TypeError(f"expected a DeviceSpec, found {type(spec).__name__}")
+        text = [part and _text(part) for part in (spec.job, spec.device_type)]
+        numbers = [
+            part if part is None else _number("I", part)
+            for part in (spec.replica, spec.task, spec.index)
+        ]
+        (job, device_type), (replica, task, index) = text, numbers
+        return self._view.by_spec(DeviceSpec(job, replica, task, device_type, index))
+
+    def by_spec_text(self, spec):
+        return self._view.by_spec_text(_text(spec))
+
+    def of_type(self, device_type):
+        return self._view.of_type(_text(device_type))
+
+    def link(self, src, dst):
+        return self._view.link(_number("I", src), _number("I", dst))
+
+
+class Plan(_View):
+    """The host's plan. A wrong value raises, too."""
 
     def set_devices(self, devices):
-        self._plan.set_devices(_numbers("I", devices))
+        self._view.set_devices(_numbers("I", devices))
 
     def move(self, nodes, device):
-        self._plan.move(_numbers("I", nodes), *_numbers("I", [device]))
+        self._view.move(_numbers("I", nodes), _number("I", device))
 
     def set_start_order(self, order):
-        self._plan.set_start_order(_numbers("i", order))
+        self._view.set_start_order(_numbers("i", order))
 
     def set_queues(self, queues):
-        self._plan.set_queues(_numbers("I", queues))
+        self._view.set_queues(_numbers("I", queues))
 
     def explain(self, nodes, reason):
-        self._plan.explain(_numbers("I", nodes), str(reason))
+        self._view.explain(_numbers("I", nodes), str(reason))
 
     def metric(self, name, value):
-        self._plan.metric(str(name), float(value))
+        self._view.metric(str(name), float(value))
 
 
 def _numbers(typecode, values) -> list[int]:
     """The values as a list. Raises if one is not of the type: "I" is u32, "i" is s32."""
     return list(array.array(typecode, values))
+
+
+def _number(typecode, value) -> int:
+    """The value as an int. Raises if it is not of the type."""
+    return _numbers(typecode, [value])[0]
+
+
+def _text(value) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected a str, found {type(value).__name__}")
+    return value
 
 
 def rows(csr) -> list[list[int]]:
@@ -153,7 +208,7 @@ def export(policy_class: type[Policy]):
     class WholeGraph:
         def place(self, graph, devices, plan, seed: int) -> None:
             with _calls(_place_error):
-                policy.place(graph, devices, Plan(plan), seed)
+                policy.place(Graph(graph), Devices(devices), Plan(plan), seed)
 
     return Lifecycle, WholeGraph
 

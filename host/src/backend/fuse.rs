@@ -52,6 +52,10 @@ fn fuse_bias(
     bias: NodeId,
     activation: Option<NodeId>,
 ) {
+    // Most are: the longer chains took them.
+    if graph.is_replaced(bias) {
+        return;
+    }
     let all = graph.graph();
     let is_last_axis = |node| matches!(all.attrs(node).text("data_format"), None | Some("NHWC"));
     if all.op(bias) != "BiasAdd" || !is_last_axis(bias) {

@@ -80,6 +80,16 @@ impl DeviceStack {
         self.with(Entry::Function(Rc::new(function)))
     }
 
+    /// Returns the scopes that a body starts with. As in TensorFlow, its operations inherit the
+    /// device of the node that runs it, unless a function decides about each operation.
+    pub(super) fn of_body(&self) -> Self {
+        let is_function = |entry: &Entry| matches!(entry, Entry::Function(_));
+        match self.0.iter().any(is_function) {
+            true => self.clone(),
+            false => Self::default(),
+        }
+    }
+
     fn with(&self, entry: Entry) -> Self {
         let mut stack = self.clone();
         stack.0.push(entry);

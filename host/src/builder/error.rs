@@ -5,6 +5,7 @@ use crate::names::NameError;
 use crate::ops::ShapeError;
 use crate::tensor::DType;
 use crate::tensor::LiteralError;
+use crate::tensor::PartialShape;
 use crate::tensor::TensorError;
 
 /// Why a node cannot be added or a handle cannot be used: where, what was expected, and what was
@@ -136,6 +137,86 @@ pub enum BuildError {
     Foreign {
         /// Use of the handle.
         place: String,
+    },
+    /// A value or operation of a body is used outside of it.
+    #[error(
+        "{place} belongs to {body} and exists only there; return the value as a result of the body"
+    )]
+    OtherBody {
+        /// Use of the handle.
+        place: String,
+        /// The body, as text.
+        body: String,
+    },
+    /// An operation in a body is colocated with one outside of it.
+    #[error(
+        "node `{node}` ({op}): the colocation target is outside of {body}; colocate inside of one body, or colocate the node that runs it"
+    )]
+    ColocatedOutside {
+        /// The node.
+        node: String,
+        /// Its op.
+        op: String,
+        /// The body, as text.
+        body: String,
+    },
+    /// A body returns another number of values than expected.
+    #[error("node `{node}` ({op}): {body} returns {found} values, expected {expected}")]
+    ResultCount {
+        /// The node that runs the body.
+        node: String,
+        /// Its op.
+        op: String,
+        /// The body, as text.
+        body: String,
+        /// Expected number, with the reason.
+        expected: String,
+        /// Number of values that it returns.
+        found: usize,
+    },
+    /// A body returns a value of another type than expected.
+    #[error(
+        "node `{node}` ({op}): result {result} of {body} is {found}, expected {expected} ({reason})"
+    )]
+    ResultType {
+        /// The node that runs the body.
+        node: String,
+        /// Its op.
+        op: String,
+        /// The body, as text.
+        body: String,
+        /// Index of the result.
+        result: usize,
+        /// The expected type.
+        expected: DType,
+        /// Reason for the expected type.
+        reason: String,
+        /// Type of the result.
+        found: DType,
+    },
+    /// A variable of a loop does not keep its shape.
+    #[error(
+        "node `{node}` ({op}): variable {variable} is {before} before an iteration and {after} after it; declare what is common to both by `WhileLoop::with_shape_invariants`"
+    )]
+    VariableShape {
+        /// The loop.
+        node: String,
+        /// Its op.
+        op: String,
+        /// Index of the variable.
+        variable: usize,
+        /// What is known of its shape before an iteration.
+        before: PartialShape,
+        /// What is known of its shape after the iteration.
+        after: PartialShape,
+    },
+    /// The arguments of a function are not those that its body takes.
+    #[error("function `{function}`: {problem}")]
+    Parameters {
+        /// The function.
+        function: String,
+        /// What is wrong.
+        problem: String,
     },
     /// A device name is invalid.
     #[error("{place}: {source}")]

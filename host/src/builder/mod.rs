@@ -22,8 +22,12 @@ use crate::tensor::DType;
 use crate::tensor::PartialShape;
 
 mod array;
+mod body;
+mod control;
 mod device;
 mod error;
+mod function;
+mod group;
 mod math;
 mod nn;
 mod node;
@@ -33,13 +37,21 @@ mod tests;
 mod unique;
 mod value;
 
+use self::body::Enclosed;
+use self::body::Library;
 use self::device::DeviceStack;
 use self::unique::UniqueNames;
 use self::value::BuilderId;
 
+pub use self::control::Branch;
+pub use self::control::WhileLoop;
 pub use self::device::NewOperation;
 pub use self::error::BuildError;
 pub use self::error::TypeMismatch;
+pub use self::function::Parameter;
+pub use self::function::TypedFunction;
+pub use self::group::TypedValues;
+pub use self::group::Values;
 pub use self::math::Axes;
 pub use self::math::MatMul;
 pub use self::nn::Conv2d;
@@ -98,14 +110,18 @@ impl GraphBuilder {
 
     /// Returns an empty graph of these ops.
     pub fn with_ops(name: impl Into<String>, ops: impl Into<Arc<OpRegistry>>) -> Self {
+        let id = BuilderId::new();
         let state = State {
+            id,
             ops: ops.into(),
             graph: Some(OpAssembler::new(name, PRODUCER_VERSION, usize::MAX)),
             names: UniqueNames::default(),
+            library: Rc::new(RefCell::new(Library::new(id))),
+            enclosed: None,
         };
         Self {
             root: Scope {
-                id: BuilderId::new(),
+                id,
                 state: Rc::new(RefCell::new(state)),
                 prefix: String::new(),
                 name: None,
@@ -118,10 +134,11 @@ impl GraphBuilder {
 
     /// Returns the finished graph. Scopes that still exist can no longer add to it.
     pub fn finish(self) -> Graph {
-        let graph = self.root.state.borrow_mut().graph.take();
-        graph
-            .expect("a builder is finished once: finishing consumes it")
-            .finish()
+        let mut state = self.root.state.borrow_mut();
+        let graph = state.graph.take();
+        let mut graph = graph.expect("a builder is finished once: finishing consumes it");
+        state.library.borrow().add_to(graph.graph_mut());
+        graph.finish()
     }
 }
 
@@ -152,11 +169,17 @@ pub struct Scope {
     colocated: Vec<Operation>,
 }
 
+/// A graph under construction: the builder's, or that of a body inside of it.
 struct State {
+    id: BuilderId,
     ops: Arc<OpRegistry>,
-    /// `None` after `finish`.
+    /// `None` after `finish`, and when a body is complete.
     graph: Option<OpAssembler>,
     names: UniqueNames,
+    /// Shared by all graphs of a builder.
+    library: Rc<RefCell<Library>>,
+    /// What connects a body with the graph around it; `None` for the builder's graph.
+    enclosed: Option<Enclosed>,
 }
 
 impl Scope {
@@ -258,7 +281,8 @@ impl Scope {
     }
 
     /// Returns a scope whose operations also run after these. Constants that operations create from
-    /// scalars and arrays do not wait.
+    /// scalars and arrays do not wait. In a body, the node that runs the body waits for operations
+    /// outside of it.
     #[must_use]
     pub fn control_dependencies<O: Into<Operation>>(
         &self,
@@ -273,7 +297,7 @@ impl Scope {
 
     /// Returns a scope whose operations are on the device of `operation`, by the attribute
     /// `_class`. As in TensorFlow, they request the device of `operation` and ignore outer device
-    /// scopes.
+    /// scopes. In a body, `operation` must belong to the same body.
     #[must_use]
     pub fn colocate_with(&self, operation: impl Into<Operation>) -> Self {
         let mut scope = self.clone();
@@ -381,12 +405,10 @@ impl Scope {
         operation: Operation,
         read: impl FnOnce(&GraphAssembler, NodeId) -> Result<R, BuildError>,
     ) -> Result<R, BuildError> {
-        if operation.builder != self.id {
-            return Err(BuildError::Foreign {
-                place: "the value or operation".to_owned(),
-            });
-        }
-        let state = self.state.borrow();
+        let place = "the value or operation";
+        let state = body::find(&self.state, operation.builder)
+            .ok_or_else(|| self.foreign(operation.builder, place.to_owned()))?;
+        let state = state.borrow();
         let graph = state.graph.as_ref().ok_or(BuildError::Finished)?;
         read(graph.graph(), operation.node)
     }

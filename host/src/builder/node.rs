@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use crate::builder::Scope;
 use crate::builder::State;
+use crate::builder::body::find;
 use crate::builder::device::ScopeError;
 use crate::builder::error::BuildError;
 use crate::builder::signature::Argument;
 use crate::builder::signature::Call;
 use crate::builder::signature::Given;
-use crate::builder::value::BuilderId;
 use crate::builder::value::Operand;
 use crate::builder::value::Operation;
 use crate::builder::value::Source;
@@ -66,6 +66,8 @@ pub struct OpBuilder<'a> {
     attrs: Vec<(Arc<str>, AttrValue)>,
     devices: Vec<String>,
     control: Vec<Operation>,
+    /// What the caller knows of the shapes of the outputs, beyond the op's rule.
+    output_shapes: Vec<PartialShape>,
 }
 
 impl<'a> OpBuilder<'a> {
@@ -78,6 +80,7 @@ impl<'a> OpBuilder<'a> {
             attrs: Vec::new(),
             devices: Vec::new(),
             control: scope.control.clone(),
+            output_shapes: Vec::new(),
         }
     }
 
@@ -174,6 +177,12 @@ impl<'a> OpBuilder<'a> {
         self
     }
 
+    /// Sets what is known of the shapes of the outputs, beyond the op's rule.
+    pub(super) fn output_shapes(mut self, shapes: Vec<PartialShape>) -> Self {
+        self.output_shapes = shapes;
+        self
+    }
+
     /// Adds the operation if `check`, which receives its name, op and outputs, succeeds.
     fn add(
         mut self,
@@ -187,19 +196,19 @@ impl<'a> OpBuilder<'a> {
         // Before the graph is borrowed: functions of device scopes may read it and add to it.
         let node = scope.state.borrow().names.unique(&wanted);
         let by_scopes = self.device_by_scopes(&node);
+        let op = self.definition(&node)?;
+        self.resolve_handles(&node, &op)?;
         let mut state = scope.state.borrow_mut();
-        let State { ops, graph, names } = &mut *state;
+        let State {
+            ops,
+            graph,
+            names,
+            library,
+            ..
+        } = &mut *state;
         let graph = graph.as_mut().ok_or(BuildError::Finished)?;
         let node = names.unique(&wanted);
-        let op = ops.get(&self.op).ok_or_else(|| BuildError::UnknownOp {
-            node: node.clone(),
-            op: self.op.clone(),
-            suggestion: ops
-                .iter()
-                .find(|known| known.name().eq_ignore_ascii_case(&self.op))
-                .map(|known| known.name().to_owned()),
-        })?;
-        self.check_handles(&node, op)?;
+        let op = &*op;
         let device = self.requested_device(graph, by_scopes?);
         self.add_class(graph);
         let prepared = prepare(&node, op, self.arguments, graph, ops.get(CONST))?;
@@ -207,9 +216,11 @@ impl<'a> OpBuilder<'a> {
             node: &node,
             op,
             arguments: &prepared.given,
+            is_function: &|name| library.borrow().get(name).is_some(),
         };
         let attrs = call.attrs(self.attrs)?;
-        let inferred = infer(graph, &node, op, &attrs, &prepared.inputs)?;
+        let shapes = &self.output_shapes;
+        let inferred = infer(graph, &node, op, &attrs, &prepared.inputs, shapes)?;
         check(&node, op.name(), &inferred.outputs)?;
 
         // From here on the only possible error is a full graph.
@@ -248,29 +259,61 @@ impl<'a> OpBuilder<'a> {
         })
     }
 
-    fn check_handles(&self, node: &str, op: &OpDef) -> Result<(), BuildError> {
-        let check = |builder: BuilderId, what: &dyn Fn() -> String| {
-            if builder == self.scope.id {
-                return Ok(());
-            }
-            let place = format!("node `{node}` ({}): {}", op.name(), what());
-            Err(BuildError::Foreign { place })
-        };
-        for (index, argument) in self.arguments.iter().enumerate() {
-            for source in argument.items() {
+    /// Returns the definition of the op.
+    fn definition(&self, node: &str) -> Result<Arc<OpDef>, BuildError> {
+        let state = self.scope.state.borrow();
+        if state.graph.is_none() {
+            return Err(BuildError::Finished);
+        }
+        let op = state.ops.get(&self.op).cloned();
+        op.ok_or_else(|| BuildError::UnknownOp {
+            node: node.to_owned(),
+            op: self.op.clone(),
+            suggestion: state
+                .ops
+                .iter()
+                .find(|known| known.name().eq_ignore_ascii_case(&self.op))
+                .map(|known| known.name().to_owned()),
+        })
+    }
+
+    /// Captures values of graphs around the scope's, and lets the node that runs the scope's body
+    /// wait for operations of those graphs.
+    fn resolve_handles(&mut self, node: &str, op: &OpDef) -> Result<(), BuildError> {
+        let scope = self.scope;
+        let at = |what: String| format!("node `{node}` ({}): {what}", op.name());
+        for (index, argument) in self.arguments.iter_mut().enumerate() {
+            for source in argument.items_mut() {
                 if let Source::Value(value) = source {
-                    check(value.operation.builder, &|| match op.inputs().get(index) {
-                        Some(arg) => format!("argument `{}`", arg.name),
-                        None => format!("argument {index}"),
+                    *value = scope.resolve(*value, || {
+                        at(match op.inputs().get(index) {
+                            Some(arg) => format!("argument `{}`", arg.name),
+                            None => format!("argument {index}"),
+                        })
                     })?;
                 }
             }
         }
-        for after in &self.control {
-            check(after.builder, &|| "a control dependency".to_owned())?;
+        let mut own = Vec::with_capacity(self.control.len());
+        for &after in &self.control {
+            if scope.waits_itself(after, || at("a control dependency".to_owned()))? {
+                own.push(after);
+            }
         }
-        for with in &self.scope.colocated {
-            check(with.builder, &|| "the colocation target".to_owned())?;
+        self.control = own;
+        for with in &scope.colocated {
+            if with.builder == scope.id {
+                continue;
+            }
+            // The name of a node of another graph would be another node, or none.
+            if find(&scope.state, with.builder).is_some() {
+                return Err(BuildError::ColocatedOutside {
+                    node: node.to_owned(),
+                    op: op.name().to_owned(),
+                    body: scope.title(),
+                });
+            }
+            return Err(scope.foreign(with.builder, at("the colocation target".to_owned())));
         }
         Ok(())
     }
@@ -427,12 +470,13 @@ impl Prepared {
                     node: &name,
                     op,
                     arguments: &[],
+                    is_function: &|_| false,
                 };
                 let attrs = call.attrs(vec![
                     ("value".into(), AttrValue::Tensor(Arc::clone(&literal))),
                     ("dtype".into(), literal.dtype().into()),
                 ])?;
-                let inferred = infer(graph, &name, op, &attrs, &[])?;
+                let inferred = infer(graph, &name, op, &attrs, &[], &[])?;
                 self.sources.push(Ready::Constant(Box::new(Constant {
                     op: Arc::clone(op),
                     arg: arg.to_owned(),
@@ -473,6 +517,7 @@ fn infer(
     op: &OpDef,
     attrs: &AttrSet,
     inputs: &[OpInput],
+    output_shapes: &[PartialShape],
 ) -> Result<Inferred, BuildError> {
     let shape = |source| BuildError::Shape {
         node: node.to_owned(),
@@ -491,7 +536,14 @@ fn infer(
     if found > N_OUTPUTS_MAX {
         return Err(too_many());
     }
-    let inferred = graph.infer(op, attrs, inputs, |_| Ok(()));
+    let inferred = graph.infer(op, attrs, inputs, |inferred| {
+        for (shape, known) in inferred.iter_mut().zip(output_shapes) {
+            *shape = shape.merge(known).ok_or_else(|| {
+                ShapeError::new(format!("the output is {shape} by its op, but {known}"))
+            })?;
+        }
+        Ok(())
+    });
     inferred.map_err(|error| match error {
         OpNodeError::TooManyOutputs => too_many(),
         OpNodeError::Signature(error) => shape(ShapeError::new(error.to_string())),

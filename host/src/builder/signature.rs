@@ -29,6 +29,14 @@ impl<T> Argument<T> {
             Self::List(items) => items,
         }
     }
+
+    /// Returns the tensors, to change them.
+    pub(super) fn items_mut(&mut self) -> &mut [T] {
+        match self {
+            Self::One(item) => std::slice::from_mut(item),
+            Self::List(items) => items,
+        }
+    }
 }
 
 /// A tensor argument: its type, and its name for errors.
@@ -43,6 +51,8 @@ pub(super) struct Call<'a> {
     pub(super) node: &'a str,
     pub(super) op: &'a OpDef,
     pub(super) arguments: &'a [Argument<Given>],
+    /// Returns whether the builder has a function of this name.
+    pub(super) is_function: &'a dyn Fn(&str) -> bool,
 }
 
 /// An attribute, with the argument that it was inferred from.
@@ -120,9 +130,9 @@ impl Call<'_> {
                     AttrValue::Placeholder(of) => format!(
                         "refers to attribute `{of}` of a function, but the node is not in a function"
                     ),
-                    AttrValue::Function(function, _) => format!(
-                        "names function `{function}`, but graphs of a GraphBuilder have no functions"
-                    ),
+                    AttrValue::Function(function, _) if !(self.is_function)(function) => {
+                        format!("names function `{function}`, which the GraphBuilder does not have")
+                    }
                     _ => continue,
                 };
                 return Err(self.attr_problem(name, problem));

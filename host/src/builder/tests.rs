@@ -26,6 +26,8 @@ use crate::tensor::Procedural;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
+mod bodies;
+
 fn builder() -> GraphBuilder {
     GraphBuilder::new("test")
 }
@@ -380,7 +382,7 @@ fn attributes_are_checked() {
     let body = AttrValue::Function("body".into(), AttrSet::default());
     check(
         pool().attr("_body", body),
-        "`_body` names function `body`, but graphs of a GraphBuilder have no functions",
+        "`_body` names function `body`, which the GraphBuilder does not have",
     );
     refused(
         b.colocate_with(x)

@@ -100,12 +100,12 @@ macro_rules! mark {
 mark!(Number: f32, f64, half::f16, half::bf16, i8, i16, i32, i64, u8, u16, u32, u64, Complex64, Complex128);
 mark!(Float: f32, f64, half::f16, half::bf16);
 
-/// The builder that a handle belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The graph that a handle belongs to: a builder's, or that of a body inside of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct BuilderId(u32);
 
 impl BuilderId {
-    /// Returns an identity that no other builder of this process has.
+    /// Returns an identity that no other graph of this process has.
     pub(super) fn new() -> Self {
         // Only identities: builders share no other state through it.
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -142,6 +142,11 @@ impl<T: ValueType> Value<T> {
         self.slot
     }
 
+    /// Returns the same tensor with another type, which the caller has checked.
+    pub(super) fn retyped<U: ValueType>(self) -> Value<U> {
+        Value::new(self.operation, self.slot)
+    }
+
     /// Removes the type, for lists of mixed types and for generic code that calls
     /// [`super::Scope::op`]. [`super::Scope::typed`] restores it.
     pub fn erase(self) -> Value {
@@ -169,6 +174,13 @@ impl<T: ValueType> From<Value<T>> for Operation {
 /// Scalars become constants of shape `[]`, the others vectors.
 #[derive(Debug, Clone)]
 pub struct Operand<T: ValueType = Dynamic>(pub(super) Source, PhantomData<T>);
+
+impl<T: ValueType> Operand<T> {
+    /// Removes the type.
+    pub(super) fn erase(self) -> Operand {
+        Operand(self.0, PhantomData)
+    }
+}
 
 /// Source of an input.
 #[derive(Debug, Clone)]

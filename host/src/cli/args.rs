@@ -109,6 +109,12 @@ pub(super) struct PlacementArgs {
     /// The outermost device scope: it also completes partial requests of nodes.
     #[arg(long, value_name = "NAME", help_heading = "Placement")]
     pub(super) device: Option<String>,
+    /// Pin a node to a device, such as conv1=CPU:1. Repeatable.
+    ///
+    /// The device is a name that matches one device. A pin takes precedence over what the graph
+    /// requests, and holds for the node's colocation group.
+    #[arg(long, value_name = "NODE=DEVICE", value_parser = parse_pin, help_heading = "Placement")]
+    pub(super) pin: Vec<(String, String)>,
     /// Place a node on another device if the requested device cannot run it.
     #[arg(long, help_heading = "Placement")]
     pub(super) soft_placement: bool,
@@ -300,6 +306,17 @@ fn parse_setting(text: &str) -> Result<(String, String), String> {
     }
 }
 
+fn parse_pin(text: &str) -> Result<(String, String), String> {
+    match text.rsplit_once('=') {
+        Some((node, device)) if !node.is_empty() && !device.is_empty() => {
+            Ok((node.to_owned(), device.to_owned()))
+        }
+        _ => Err(format!(
+            "`{text}` is not a pin; expected NODE=DEVICE such as conv1=CPU:1"
+        )),
+    }
+}
+
 /// Above 1, memory is paged to and from the host; a hundredfold leaves nothing of a GPU's speed.
 const MEMORY_FRACTION_MAX: f64 = 100.0;
 
@@ -336,6 +353,14 @@ mod tests {
             parse_setting("a=b=c"),
             Ok(("a".to_owned(), "b=c".to_owned()))
         );
+        assert_eq!(
+            parse_pin("a/b=CPU:1"),
+            Ok(("a/b".to_owned(), "CPU:1".to_owned()))
+        );
+        assert_eq!(
+            parse_pin("a=/job:x/device:GPU:0"),
+            Ok(("a".to_owned(), "/job:x/device:GPU:0".to_owned()))
+        );
         assert_eq!(parse_setting("a="), Ok(("a".to_owned(), String::new())));
     }
 
@@ -352,6 +377,10 @@ mod tests {
         }
         for text in ["", "=v", "k"] {
             assert!(parse_setting(text).is_err(), "{text}");
+            assert!(
+                parse_pin(text).is_err_and(|err| err.contains("conv1=CPU:1")),
+                "{text}"
+            );
         }
         for text in [
             "-1", "nan", "-nan", "inf", "infinity", "-inf", "1e999", "x", "",

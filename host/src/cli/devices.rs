@@ -127,6 +127,10 @@ impl DeviceArgs {
     pub(super) fn to_options(&self, factories: &FactoryRegistry) -> Result<DeviceOptions> {
         check_once("--device-count", &self.device_count)?;
         check_once("--memory", &self.memory)?;
+        if self.device_count.contains(&("CPU".to_owned(), 0)) {
+            let problem = "--device-count: CPU=0 leaves no CPU device, and each session needs at least one; use CPU=1 or more";
+            return Err(UsageError(problem.to_owned()).into());
+        }
         let is_unknown = |device_type: &str| factories.factory(device_type).is_none();
         if let Some((device_type, _)) = self.device_count.iter().find(|(name, _)| is_unknown(name))
         {
@@ -188,7 +192,7 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
     let (devices, error) = match factories.create_devices(&options, PREFIX) {
         Ok(devices) => (devices, None),
         // The flags are at fault.
-        Err(error @ DeviceError::InvalidArgument(_)) => return Err(error.into()),
+        Err(DeviceError::InvalidArgument(problem)) => return Err(UsageError(problem).into()),
         Err(error) => (DeviceSet::default(), Some(error)),
     };
     let listings = factories.list_physical();
@@ -408,7 +412,16 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
         }
     }
     output.line(count(report.devices.len(), "device"))?;
-    for absent in &report.without_devices {
+    let placeholders = report.types.iter().filter(|row| row.is_placeholder);
+    let placeholders: Vec<&str> = placeholders.map(|row| row.device_type.as_str()).collect();
+    if !placeholders.is_empty() {
+        output.line(format_args!(
+            "no backend in this program: {} (an app can bring one, see `Registry::with`)",
+            placeholders.join(", ")
+        ))?;
+    }
+    let others = report.without_devices.iter();
+    for absent in others.filter(|absent| !placeholders.contains(&absent.device_type.as_str())) {
         let remedy = absent.remedy.as_deref();
         output.line(format_args!(
             "no {}: {}{}{}",

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::anyhow;
 use anyhow::bail;
 
 use super::npz::NpzReader;
@@ -77,9 +78,42 @@ pub(super) fn read_expected(archive: &mut NpzReader, graph: &Graph) -> Result<Fe
         }
     }
     if expected.is_empty() {
-        bail!("the archive has no array `out/FETCH`, so there is nothing to check");
+        let wanted = default_fetches(graph).into_iter();
+        let wanted: Vec<String> = wanted.map(|name| format!("out/{name}")).collect();
+        return Err(no_array("out/FETCH", archive, &wanted));
     }
     Ok(expected)
+}
+
+/// Names in a message.
+const NAMES_SHOWN_MAX: usize = 8;
+
+/// The error for an archive without an array of a kind: what it has, and what the graph wants.
+pub(super) fn no_array(kind: &str, archive: &NpzReader, wanted: &[String]) -> anyhow::Error {
+    let list = |names: &[String]| {
+        let shown = names.iter().take(NAMES_SHOWN_MAX);
+        let mut shown: Vec<String> = shown.map(|name| format!("`{name}`")).collect();
+        if names.len() > NAMES_SHOWN_MAX {
+            shown.push(format!("and {} more", names.len() - NAMES_SHOWN_MAX));
+        }
+        match shown.is_empty() {
+            true => "none".to_owned(),
+            false => shown.join(", "),
+        }
+    };
+    anyhow!(
+        "the archive has no array `{kind}`; its arrays: {}; wanted: {}",
+        list(&archive.names()),
+        list(wanted)
+    )
+}
+
+/// The arrays that feed the placeholders of a graph.
+pub(super) fn wanted_feeds(graph: &Graph) -> Vec<String> {
+    let nodes = graph.nodes().filter(|&node| graph.is_placeholder(node));
+    nodes
+        .map(|node| format!("in/{}", graph.node_name(node)))
+        .collect()
 }
 
 /// The type and shape that the graph has for a tensor.
@@ -124,7 +158,11 @@ pub(super) fn random_feeds(
 }
 
 /// Returns the placeholders from which a fetch can be reached without passing a fed tensor.
-fn needed_placeholders(graph: &Graph, fetches: &[String], given: &Feeds) -> Result<Vec<NodeId>> {
+pub(super) fn needed_placeholders(
+    graph: &Graph,
+    fetches: &[String],
+    given: &Feeds,
+) -> Result<Vec<NodeId>> {
     let mut needed = vec![false; graph.n_nodes()];
     let mut pending = Vec::new();
     for fetch in fetches {

@@ -7,6 +7,7 @@ mod bench;
 mod cache;
 mod check;
 mod compare;
+mod compile_note;
 mod completions;
 mod devices;
 mod feeds;
@@ -67,7 +68,8 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 struct Cli {
     /// Print one JSON document instead of tables.
     ///
-    /// `placewright schema COMMAND` prints the JSON schema of a command's document.
+    /// `placewright schema COMMAND` prints the JSON schema of a command's document. A command that
+    /// fails prints a document with `error` and `exit_status`.
     #[arg(long, global = true, help_heading = "Output")]
     json: bool,
     /// When to use colour.
@@ -99,6 +101,12 @@ enum Command {
     Run(run::RunCommand),
     /// Place a graph and show the device of each node, the transfers and the memory; execute
     /// nothing.
+    ///
+    /// The first table tells per device: `parameters`, the constants that its nodes read and their
+    /// state; `expected peak`, what the plan needs at one time with all --concurrent-runs, which
+    /// must fit into the memory of the device; and `work`, the time of its nodes one after the
+    /// other. The table of memories tells what a session allocates: constants, prepacked weights
+    /// and one run, whose tensors share arenas; `allocated` is their sum.
     #[command(
         after_help = help::exit_status(),
         after_long_help = help::exit_status_and_environment()
@@ -149,6 +157,7 @@ pub fn main() -> ExitCode {
 /// `main`, before anything that must not happen twice.
 pub fn main_with(registry: Registry) -> ExitCode {
     sandbox::compile_if_asked();
+    compile_note::install();
     ExitCode::from(run(registry, std::env::args_os()))
 }
 
@@ -171,6 +180,7 @@ where
     S: Into<OsString> + Clone,
 {
     let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
+    let wants_json = args.iter().any(|arg| arg == "--json");
     let command = Cli::command().color(terminal::color_of_args(&args));
     let cli = command
         .try_get_matches_from(args)
@@ -181,7 +191,14 @@ where
             // Help and version go to standard output with status 0, errors to standard error with
             // status 2. If the pipe is closed, nobody reads the message.
             let _ = err.print();
-            return if err.use_stderr() { 2 } else { 0 };
+            if !err.use_stderr() {
+                return 0;
+            }
+            if wants_json {
+                let message = usage_message(&err.to_string());
+                Output::new(Format::Json, ColorChoice::Never).json_error(&message, 2);
+            }
+            return 2;
         }
     };
     let format = if cli.json {
@@ -208,9 +225,19 @@ where
         Ok(Outcome::FellBack) => 3,
         Err(err) => {
             output::print_error(&err, cli.color);
-            if err.is::<UsageError>() { 2 } else { 1 }
+            let status = if err.is::<UsageError>() { 2 } else { 1 };
+            output.json_error(&output::chain(&err), status);
+            status
         }
     }
+}
+
+/// The message of a parser's error in one line, without usage and hints.
+fn usage_message(text: &str) -> String {
+    let message = text.split("\n\n").next().unwrap_or(text);
+    let message = message.strip_prefix("error: ").unwrap_or(message);
+    let lines = message.lines().map(str::trim);
+    lines.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

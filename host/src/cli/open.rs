@@ -18,6 +18,7 @@ use super::progress::Progress;
 use super::saved_model::check_graph_path;
 use super::summary::PlacementView;
 use crate::candidates::PlacementOptions;
+use crate::device::DeviceError;
 use crate::error::Error;
 use crate::execute::InterOpPool;
 use crate::files;
@@ -140,7 +141,12 @@ pub(super) fn builder(
 ) -> Result<SessionBuilder> {
     check_graph_path(graph)?;
     let device_options = args.devices.to_options(registry.factories())?;
-    Ok(Session::builder()
+    let builder = Session::builder();
+    let pins = args.pin.iter();
+    let builder = pins.fold(builder, |builder, (node, device)| {
+        builder.with_pin(node, device)
+    });
+    Ok(builder
         .with_graph_def_file(graph)
         .with_import_options(ImportOptions::default().with_name(name_of(graph)))
         .with_registry(registry.clone())
@@ -178,6 +184,12 @@ impl Opened {
             Err(_) => scope.to_owned(),
         });
         add("device", scope);
+        let pins = args
+            .pin
+            .iter()
+            .map(|(node, device)| format!("{node}={device}"));
+        let pins: Vec<String> = pins.collect();
+        add("pin", (!pins.is_empty()).then(|| pins.join(",")));
         // The folder of a policy means nothing on another machine.
         let file = Path::new(&self.requested).file_name();
         let mut policy = file.map_or(self.requested.clone(), |file| {
@@ -311,6 +323,8 @@ pub(super) fn with_context(err: Error, graph: &Path, args: &PlacementArgs) -> an
         Error::Ladder(LadderError::Request(err)) if is_usage(&err) => {
             UsageError(err.to_string()).into()
         }
+        Error::Device(DeviceError::InvalidArgument(problem)) => UsageError(problem).into(),
+        Error::Pin { .. } => UsageError(format!("--pin: {err}")).into(),
         Error::Import(err) => anyhow::Error::new(err).context(graph.display().to_string()),
         Error::SavedPlacement(err) => {
             let path = args.placement.as_deref().unwrap_or(Path::new(""));
@@ -331,6 +345,8 @@ fn is_usage(err: &PolicyError) -> bool {
         PolicyErrorKind::NotFound { .. }
             | PolicyErrorKind::UnknownSetting { .. }
             | PolicyErrorKind::Config(_)
+            | PolicyErrorKind::NotWasm { .. }
+            | PolicyErrorKind::Read { .. }
     )
 }
 

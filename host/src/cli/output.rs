@@ -55,6 +55,15 @@ pub(super) struct Output {
     format: Format,
     color: ColorChoice,
     closed: bool,
+    /// Whether the JSON document was printed. A second one would make the output invalid.
+    has_document: bool,
+}
+
+/// What `--json` prints instead of a result.
+#[derive(Debug, Serialize)]
+struct ErrorDocument<'a> {
+    error: &'a str,
+    exit_status: u8,
 }
 
 impl Output {
@@ -64,6 +73,7 @@ impl Output {
             format,
             color,
             closed: false,
+            has_document: false,
         }
     }
 
@@ -114,9 +124,18 @@ impl Output {
     pub(super) fn json(&mut self, value: &impl Serialize) -> Result<()> {
         if self.format == Format::Json {
             let text = serde_json::to_string_pretty(value).context("formatting the result")?;
+            self.has_document = true;
             self.write(format_args!("{}\n", plain_json(&text)))?;
         }
         Ok(())
+    }
+
+    /// Prints an error as JSON, unless the result was printed; nothing without `--json`.
+    pub(super) fn json_error(&mut self, error: &str, exit_status: u8) {
+        if !self.has_document {
+            // Standard error has the message, too.
+            let _ = self.json(&ErrorDocument { error, exit_status });
+        }
     }
 
     /// Prints one line of JSON in either format: an answer of a protocol, not a result.

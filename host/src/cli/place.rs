@@ -46,7 +46,8 @@ pub(super) struct PlaceCommand {
     /// List every transfer of a run of the whole graph with its rendezvous key.
     ///
     /// Traces and errors use the same keys. Constants and feeds are not transfers: they are on
-    /// every device that reads them before the run. --fetch has no effect on the list.
+    /// every device that reads them before the run. A control signal carries ^NODE and no bytes.
+    /// --fetch has no effect on the list.
     #[arg(long, help_heading = "Output")]
     transfers: bool,
     /// Place nothing; list every node that no device of this machine can execute, and why.
@@ -85,7 +86,10 @@ struct Report<'a> {
 struct LinkRow {
     source: String,
     destination: String,
+    /// Transfers of tensors.
     n_transfers: usize,
+    /// Control signals, which carry no bytes.
+    n_signals: usize,
     /// Sum of the known sizes.
     transfer_bytes: u64,
 }
@@ -217,24 +221,25 @@ pub(super) fn run(
 
 /// Returns the transfers of a run of the whole graph, summed by pair of devices.
 fn links(placement: &Placement) -> Vec<LinkRow> {
-    let mut sums: BTreeMap<(u32, u32), (usize, u64)> = BTreeMap::new();
+    let name = |device: DeviceId| placement.candidates().device_name(device.0).to_owned();
+    let mut rows: BTreeMap<(u32, u32), LinkRow> = BTreeMap::new();
     for transfer in placement.run_transfers() {
         let ends = (transfer.source.0, transfer.destination.0);
-        let (n_transfers, bytes) = sums.entry(ends).or_default();
-        *n_transfers += 1;
-        *bytes = bytes.saturating_add(transfer.bytes(placement.graph()).unwrap_or(0));
+        let row = rows.entry(ends).or_insert_with(|| LinkRow {
+            source: name(transfer.source),
+            destination: name(transfer.destination),
+            n_transfers: 0,
+            n_signals: 0,
+            transfer_bytes: 0,
+        });
+        match transfer.tensor {
+            Some(_) => row.n_transfers += 1,
+            None => row.n_signals += 1,
+        }
+        let bytes = transfer.bytes(placement.graph()).unwrap_or(0);
+        row.transfer_bytes = row.transfer_bytes.saturating_add(bytes);
     }
-    let name = |device| placement.candidates().device_name(device).to_owned();
-    sums.into_iter()
-        .map(
-            |((source, destination), (n_transfers, transfer_bytes))| LinkRow {
-                source: name(source),
-                destination: name(destination),
-                n_transfers,
-                transfer_bytes,
-            },
-        )
-        .collect()
+    rows.into_values().collect()
 }
 
 /// A run of the whole graph: it feeds all placeholders, fetches all outputs that no node reads, and
@@ -355,16 +360,7 @@ impl Report<'_> {
         self.placement.show(output)?;
         if !self.links.is_empty() {
             output.line("")?;
-            let mut table = Table::new(["from", "to", "transfers", "size"]).with_numbers(&[2, 3]);
-            for link in &self.links {
-                table.add_row([
-                    link.source.clone(),
-                    link.destination.clone(),
-                    link.n_transfers.to_string(),
-                    show_bytes(link.transfer_bytes),
-                ]);
-            }
-            output.table(&table)?;
+            output.table(&link_table(&self.links))?;
         }
         if let Some(memory) = &self.memory {
             output.line("")?;
@@ -427,6 +423,36 @@ fn node_table(nodes: &[NodeRow]) -> Table {
     table
 }
 
+fn link_table(links: &[LinkRow]) -> Table {
+    let cells = |link: &LinkRow| {
+        [
+            link.source.clone(),
+            link.destination.clone(),
+            link.n_transfers.to_string(),
+            show_bytes(link.transfer_bytes),
+        ]
+    };
+    // Few graphs have control edges between devices: names of devices get the space.
+    if links.iter().all(|link| link.n_signals == 0) {
+        let mut table = Table::new(["from", "to", "transfers", "size"]).with_numbers(&[2, 3]);
+        links.iter().for_each(|link| table.add_row(cells(link)));
+        return table;
+    }
+    let mut table =
+        Table::new(["from", "to", "transfers", "size", "control signals"]).with_numbers(&[2, 3, 4]);
+    for link in links {
+        let [source, destination, n_transfers, size] = cells(link);
+        table.add_row([
+            source,
+            destination,
+            n_transfers,
+            size,
+            link.n_signals.to_string(),
+        ]);
+    }
+    table
+}
+
 impl MemoryView {
     fn show(&self, output: &mut Output) -> Result<()> {
         let mut table = Table::new([
@@ -434,7 +460,7 @@ impl MemoryView {
             "constants",
             "prepacked",
             "one run",
-            "total",
+            "allocated",
             "capacity",
         ])
         .with_numbers(&[1, 2, 3, 4, 5]);

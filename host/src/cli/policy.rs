@@ -1,13 +1,12 @@
 //! `placewright policy`: lists the shipped policies, and inspects policy files.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 use clap::Subcommand;
 use clap::ValueHint;
 use serde::Serialize;
 
 use super::Outcome;
+use super::UsageError;
 use super::cache;
 use super::output::Output;
 use super::progress::Progress;
@@ -30,13 +29,13 @@ const NAMES_SHOWN_MAX: usize = 50;
 pub(super) enum PolicyCommand {
     /// List the shipped policies and their settings.
     List,
-    /// Inspect a .wasm file: imports, exports, contract, size, and whether it can be used.
+    /// Inspect a policy: imports, exports, contract, size, and whether it can be used.
     ///
     /// The exit status is 1 if it cannot be used.
     Check {
-        /// A core module or a component.
-        #[arg(value_hint = ValueHint::FilePath)]
-        file: PathBuf,
+        /// A .wasm file, a core module or a component; or the name of a shipped policy.
+        #[arg(value_name = "NAME|FILE", value_hint = ValueHint::FilePath)]
+        policy: String,
         #[command(flatten)]
         sandbox: SandboxArgs,
     },
@@ -142,14 +141,14 @@ pub(super) fn run(command: &PolicyCommand, output: &mut Output) -> Result<Outcom
             let engine = PolicyEngine::with_cache(PolicyLimits::default(), cache)?;
             list(&engine, output)
         }
-        PolicyCommand::Check { file, sandbox } => {
+        PolicyCommand::Check { policy, sandbox } => {
             let engine = sandbox.engine(PolicyLimits::default(), cache)?;
-            let source = PolicySource::File(file.clone());
+            let source = PolicySource::parse(policy).map_err(|err| UsageError(err.to_string()))?;
             let bytes = source.read(engine.limits())?;
-            let progress = Progress::spinner(format!("compiling {}", file.display()));
-            let inspection = inspect(&engine, &file.display().to_string(), &bytes)?;
+            let progress = Progress::spinner(format!("compiling {policy}"));
+            let inspection = inspect(&engine, policy, &bytes)?;
             drop(progress);
-            let report = Report::new(&file.display().to_string(), inspection);
+            let report = Report::new(policy, inspection);
             show(&report, output)?;
             output.json(&report)?;
             Ok(if report.usable {

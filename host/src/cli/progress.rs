@@ -41,6 +41,11 @@ impl Progress {
         self.bar.inc(1);
     }
 
+    /// Prints something while the bar is hidden.
+    pub(super) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
+    }
+
     /// Shows another message.
     pub(super) fn set_message(&self, message: impl Into<Cow<'static, str>>) {
         self.bar.set_message(message);

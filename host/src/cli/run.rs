@@ -10,15 +10,19 @@ use clap::ValueHint;
 use serde::Serialize;
 
 use super::Outcome;
+use super::UsageError;
 use super::args::PlacementArgs;
 use super::args::RunArgs;
 use super::check::CheckReport;
 use super::compare::Tolerance;
 use super::feeds::Feeds;
 use super::feeds::default_fetches;
+use super::feeds::needed_placeholders;
+use super::feeds::no_array;
 use super::feeds::random_feeds;
 use super::feeds::read_expected;
 use super::feeds::read_feeds;
+use super::feeds::wanted_feeds;
 use super::npz;
 use super::npz::NpzReader;
 use super::open::Opened;
@@ -33,6 +37,7 @@ use super::timing::timed;
 use super::units::count;
 use super::units::show_ns;
 use super::values::first_values;
+use crate::execute::ExecuteError;
 use crate::execute::RunOptions;
 use crate::graph::Graph;
 use crate::registry::Registry;
@@ -93,6 +98,7 @@ pub(super) fn run(
     output: &mut Output,
 ) -> Result<Outcome> {
     let args = &command.run;
+    check_pool(args, &command.placement)?;
     output_file::check(&command.graph, None, &command.placement, args)?;
     let recorder = if args.trace.is_some() {
         Recorder::on()
@@ -170,6 +176,20 @@ pub(super) fn run(
     })
 }
 
+/// Checks that the pool that --inter-op-pool selects exists.
+fn check_pool(args: &RunArgs, placement: &PlacementArgs) -> Result<()> {
+    let n_pools = placement.session_inter_op_pool.len().max(1);
+    let is_one = usize::try_from(args.inter_op_pool).is_ok_and(|pool| pool < n_pools);
+    if is_one || args.inter_op_pool == -1 {
+        return Ok(());
+    }
+    let error = ExecuteError::NoSuchPool {
+        pool: args.inter_op_pool,
+        n_pools,
+    };
+    Err(UsageError(format!("--inter-op-pool: {error}")).into())
+}
+
 impl Work {
     fn new(graph: &Graph, args: &RunArgs, seed: u64, output: &Output) -> Result<Self> {
         let mut feeds = Feeds::new();
@@ -185,7 +205,8 @@ impl Work {
             let context = || format!("--feeds {}", path.display());
             let found = read_feeds(&mut archive, graph).with_context(context)?;
             if found.is_empty() {
-                bail!("{}: the archive has no array `in/NAME`", path.display());
+                return Err(no_array("in/NAME", &archive, &wanted_feeds(graph)))
+                    .with_context(context);
             }
             feeds.extend(found);
         }
@@ -194,7 +215,9 @@ impl Work {
             .iter()
             .flat_map(|expected| expected.keys().cloned());
         for name in checked.chain(args.fetch.iter().cloned()) {
-            let name = graph.tensor_name(find_tensor(graph, "fetch", &name)?);
+            let tensor = find_tensor(graph, "fetch", &name);
+            let tensor = tensor.map_err(|err| UsageError(format!("--fetch: {err}")))?;
+            let name = graph.tensor_name(tensor);
             if !fetches.contains(&name) {
                 fetches.push(name);
             }
@@ -207,7 +230,21 @@ impl Work {
         }
         // Random values would only make the check fail; the run reports what is not fed.
         let mut random = Vec::new();
-        if expected.is_none() {
+        if let Some(path) = args.check.as_deref() {
+            let unfed = needed_placeholders(graph, &fetches, &feeds)?;
+            if let Some(&node) = unfed.first() {
+                let archive = NpzReader::open(path)?;
+                let context = format!(
+                    "placeholder `{}` is needed but not fed",
+                    graph.node_name(node)
+                );
+                let wanted = unfed.iter();
+                let wanted = wanted.map(|&node| format!("in/{}", graph.node_name(node)));
+                return Err(no_array("in/NAME", &archive, &wanted.collect::<Vec<_>>()))
+                    .context(context)
+                    .with_context(|| format!("--check {}", path.display()));
+            }
+        } else {
             let made = random_feeds(graph, &fetches, &feeds, seed)?;
             random.extend(made.feeds.keys().cloned());
             for (name, shape) in &made.assumed {

@@ -1,7 +1,8 @@
 //! `placewright schema`: JSON schemas of what commands print with `--json`.
 //!
 //! A schema is a file in `schemas`, less the definitions that several share: those are in
-//! `schemas/definitions.json`, and each document gets the ones that it refers to.
+//! `schemas/definitions.json`, and each document gets the ones that it refers to. Every schema also
+//! allows the document that a failed command prints.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +11,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::Map;
 use serde_json::Value;
+use serde_json::json;
 
 use super::Outcome;
 use super::UsageError;
@@ -78,7 +80,8 @@ fn document(command: &str) -> Result<Option<Value>> {
     let Some((_, text)) = SCHEMAS.iter().find(|(name, _)| *name == command) else {
         return Ok(None);
     };
-    let mut schema: Value = serde_json::from_str(text).context("the schema is not JSON")?;
+    let schema: Value = serde_json::from_str(text).context("the schema is not JSON")?;
+    let mut schema = with_error(schema);
     let all: Value = serde_json::from_str(DEFINITIONS).context("the definitions are not JSON")?;
     let mut names = BTreeSet::new();
     references(&schema, &all, &mut names);
@@ -93,6 +96,25 @@ fn document(command: &str) -> Result<Option<Value>> {
         schema["$defs"] = Value::Object(definitions);
     }
     Ok(Some(schema))
+}
+
+/// Returns the schema of a document, or of the error that any command may print instead.
+fn with_error(mut schema: Value) -> Value {
+    let error = json!({"$ref": "#/$defs/error"});
+    match schema.get_mut("oneOf").and_then(Value::as_array_mut) {
+        Some(documents) => {
+            documents.push(error);
+            schema
+        }
+        None => {
+            let mut whole = json!({"$schema": schema["$schema"], "title": schema["title"]});
+            if let Some(document) = schema.as_object_mut() {
+                document.retain(|key, _| key != "$schema" && key != "title");
+            }
+            whole["oneOf"] = json!([schema, error]);
+            whole
+        }
+    }
 }
 
 /// Collects the names of the definitions that a schema refers to, directly or through others.

@@ -34,7 +34,8 @@ pub(super) struct PlacementView<'a> {
     expected_ns: f64,
     /// Whether all rates of the cost model were measured.
     is_calibrated: bool,
-    /// Most bytes that each device is expected to hold at once.
+    /// Most bytes that the plan needs on each device at one time: what the memory rule compares
+    /// with the capacity.
     expected_peak_bytes: Vec<u64>,
     #[serde(flatten)]
     summary: PlacementSummary,
@@ -122,7 +123,7 @@ impl<'a> PlacementView<'a> {
         if let Some(kept) = &self.kept {
             kept.show(output)?;
         }
-        let mut table = Table::new(["device", "nodes", "parameters", "peak memory", "work"])
+        let mut table = Table::new(["device", "nodes", "parameters", "expected peak", "work"])
             .with_numbers(&[1, 2, 3, 4]);
         for (device, &peak) in self.summary.devices.iter().zip(&self.expected_peak_bytes) {
             table.add_row([
@@ -138,8 +139,12 @@ impl<'a> PlacementView<'a> {
             0 => String::new(),
             n => format!(" and {n} of unknown size"),
         };
+        let signals = match self.summary.n_signals {
+            0 => String::new(),
+            n => format!(", and {}", counted(n, "control signal")),
+        };
         output.line(format_args!(
-            "{}, {}{unknown}; one run is expected to take {} (rates: {})",
+            "{}, {}{unknown}{signals}; one run is expected to take {} (rates: {})",
             counted(self.summary.n_transfers, "transfer"),
             show_bytes(self.summary.transfer_bytes),
             show_ns(self.expected_ns),

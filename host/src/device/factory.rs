@@ -254,7 +254,7 @@ impl DeviceOptions {
                 Some((most, ..)) if n_parts < most => {}
                 Some((most, others, other)) if n_parts == most && bytes != others => {
                     return Err(DeviceError::InvalidArgument(format!(
-                        "device option memory: `{other}` and `{key}` are both {device}, with {others} and {bytes} bytes; set it once"
+                        "{MEMORY_OPTION}: `{other}` and `{key}` are both {device}, with {others} and {bytes} bytes; set it once"
                     )));
                 }
                 _ => best = Some((n_parts, bytes, key)),
@@ -264,18 +264,24 @@ impl DeviceOptions {
     }
 }
 
+/// How errors name [`DeviceOptions::memory_bytes`]: by the program's flag and the library's field.
+pub(super) const MEMORY_OPTION: &str = "--memory (`DeviceOptions::memory_bytes`)";
+
+/// How errors name [`DeviceOptions::device_filters`].
+pub(super) const FILTER_OPTION: &str = "--device-filter (`DeviceOptions::device_filters`)";
+
 pub(super) fn parse_option(option: &str, text: &str) -> Result<DeviceName, DeviceError> {
     DeviceName::parse_full_or_local(text)
-        .map_err(|error| DeviceError::InvalidArgument(format!("device option {option}: {error}")))
+        .map_err(|error| DeviceError::InvalidArgument(format!("{option}: {error}")))
 }
 
 /// Parses a key of [`DeviceOptions::memory_bytes`]: a device name, or a device type alone.
 pub(super) fn parse_memory_key(key: &str) -> Result<DeviceName, DeviceError> {
     let is_type = key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     if is_type && !key.is_empty() {
-        return parse_option("memory", &format!("/device:{key}:*"));
+        return parse_option(MEMORY_OPTION, &format!("/device:{key}:*"));
     }
-    parse_option("memory", key)
+    parse_option(MEMORY_OPTION, key)
 }
 
 /// A physical device, before it is opened.

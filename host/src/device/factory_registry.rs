@@ -11,6 +11,8 @@ use crate::device::error::DeviceError;
 use crate::device::factory::DeviceDetails;
 use crate::device::factory::DeviceFactory;
 use crate::device::factory::DeviceOptions;
+use crate::device::factory::FILTER_OPTION;
+use crate::device::factory::MEMORY_OPTION;
 use crate::device::factory::PhysicalDevice;
 use crate::device::factory::parse_memory_key;
 use crate::device::factory::parse_option;
@@ -351,7 +353,7 @@ impl FactoryRegistry {
                     .map(|(_, device)| device.attributes().name.as_str())
                     .collect();
                 return Err(DeviceError::InvalidArgument(format!(
-                    "device option memory: `{key}` matches no device; devices are: {}",
+                    "{MEMORY_OPTION}: `{key}` matches no device; devices are: {}",
                     names.join(", ")
                 )));
             }
@@ -544,7 +546,7 @@ impl WantedTypes {
     fn of(options: &DeviceOptions) -> Result<Self, DeviceError> {
         let mut types = BTreeSet::new();
         for filter in &options.device_filters {
-            types.extend(parse_option("filter", filter)?.device_type);
+            types.extend(parse_option(FILTER_OPTION, filter)?.device_type);
         }
         Ok(Self(types))
     }

@@ -67,8 +67,8 @@ pub use numa::{
     pci_numa_node, schedulable_cpus,
 };
 pub use op_segment::{NoSuchSession, OpSegment};
-pub(crate) use partition_graph::PlanIndex;
 pub use partition_graph::{FuseError, FusedNode, PartitionGraph};
+pub(crate) use partition_graph::{PlainKernels, PlanIndex};
 pub use profile::{DeviceProfile, LinkProfile};
 pub use program::{
     ComputeTraits, DeviceFunction, KernelArg, Launch, LaunchSite, ProcessorKind, ProgramCode,

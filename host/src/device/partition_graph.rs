@@ -2,13 +2,17 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 
 use rustc_hash::FxHashMap;
 use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
 
 use super::kernel_registry::KernelRegistry;
 use crate::graph::AttrSet;
 use crate::graph::Graph;
+use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::plan::FusedStep;
@@ -29,6 +33,7 @@ pub struct PartitionGraph<'a> {
     device_type: &'a str,
     registry: &'a KernelRegistry,
     index: &'a PlanIndex,
+    plain_kernels: &'a PlainKernels,
     fused: Vec<FusedNode>,
     taken: FxHashSet<NodeId>,
 }
@@ -59,33 +64,40 @@ pub struct FuseError {
     pub problem: String,
 }
 
-/// The writer and readers of each value of a plan, and the step that executes each node.
+/// The writer of each value of a plan, and the step that executes each node.
 #[derive(Debug)]
 pub(crate) struct PlanIndex {
     writers: Vec<StepId>,
-    readers: Vec<Vec<StepId>>,
-    steps: FxHashMap<NodeId, StepId>,
+    /// Per node, or [`NONE`].
+    steps: Vec<u32>,
 }
 
+/// Answers of [`PartitionGraph::has_plain_kernel`], which are the same for all plans of a graph, a
+/// device set and a registry: per node and device.
+#[derive(Debug, Default)]
+pub(crate) struct PlainKernels(Mutex<FxHashMap<(NodeId, DeviceId), bool>>);
+
 impl PlanIndex {
-    pub(crate) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &Plan, graph: &Graph) -> Self {
         let mut index = Self {
             writers: vec![StepId(u32::MAX); plan.values().len()],
-            readers: vec![Vec::new(); plan.values().len()],
-            steps: FxHashMap::default(),
+            steps: vec![NONE; graph.n_nodes()],
         };
         for (id, step) in plan.step_ids().map(StepId).zip(plan.steps()) {
             for value in step.outputs() {
                 index.writers[value.index()] = id;
             }
-            for &value in &step.inputs {
-                index.readers[value.index()].push(id);
-            }
             if let StepKind::Execute(node) = step.kind {
-                index.steps.insert(node, id);
+                index.steps[node.index()] = id.0;
             }
         }
         index
+    }
+
+    /// Returns the step that executes a node.
+    fn step_of(&self, node: NodeId) -> Option<StepId> {
+        let step = self.steps.get(node.index()).copied();
+        step.filter(|&step| step != NONE).map(StepId)
     }
 }
 
@@ -96,6 +108,7 @@ impl<'a> PartitionGraph<'a> {
         device: (DeviceId, &'a str),
         registry: &'a KernelRegistry,
         index: &'a PlanIndex,
+        plain_kernels: &'a PlainKernels,
     ) -> Self {
         let (device, device_type) = device;
         Self {
@@ -105,6 +118,7 @@ impl<'a> PartitionGraph<'a> {
             device_type,
             registry,
             index,
+            plain_kernels,
             fused: Vec::new(),
             taken: FxHashSet::default(),
         }
@@ -159,7 +173,7 @@ impl<'a> PartitionGraph<'a> {
     /// Returns whether other nodes need `node`, and `is_one` holds for all of them: they read each
     /// output that is read at all, and nothing else waits for it.
     pub fn is_needed_only_by(&self, node: NodeId, is_one: impl Fn(NodeId) -> bool) -> bool {
-        let Some(step) = self.index.steps.get(&node) else {
+        let Some(step) = self.index.step_of(node) else {
             return false;
         };
         let successors = self.plan.successors().row(step.index());
@@ -178,12 +192,16 @@ impl<'a> PartitionGraph<'a> {
     /// Returns whether the kernel of a node has no label and priority 0, so that it is not one that
     /// an app has registered in place of the device's own.
     pub fn has_plain_kernel(&self, node: NodeId) -> bool {
-        let found = self.registry.find(
-            self.graph.op(node),
-            self.device_type,
-            self.graph.attrs(node),
-        );
-        matches!(found, Ok(Some(def)) if def.priority == 0 && def.label.is_empty())
+        let known = self.plain_kernels.0.lock();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        *known.entry((node, self.device)).or_insert_with(|| {
+            let found = self.registry.find(
+                self.graph.op(node),
+                self.device_type,
+                self.graph.attrs(node),
+            );
+            matches!(found, Ok(Some(def)) if def.priority == 0 && def.label.is_empty())
+        })
     }
 
     /// Fuses several nodes, which one kernel computes.
@@ -216,11 +234,12 @@ impl<'a> PartitionGraph<'a> {
         let Self {
             plan, index, fused, ..
         } = self;
+        // `fuse` has checked that the nodes have steps.
+        let step_of = |node: NodeId| StepId(index.steps[node.index()]);
         let steps = fused.iter().map(|fused| {
-            let value =
-                |&(node, input): &(NodeId, usize)| plan.step(index.steps[&node]).inputs[input];
+            let value = |&(node, input): &(NodeId, usize)| plan.step(step_of(node)).inputs[input];
             FusedStep {
-                steps: fused.nodes.iter().map(|node| index.steps[node]).collect(),
+                steps: fused.nodes.iter().map(|&node| step_of(node)).collect(),
                 inputs: fused.inputs.iter().map(value).collect(),
             }
         });
@@ -237,7 +256,7 @@ impl<'a> PartitionGraph<'a> {
     }
 
     fn read_value(&self, node: NodeId, index: usize) -> Option<ValueId> {
-        let step = self.plan.step(*self.index.steps.get(&node)?);
+        let step = self.plan.step(self.index.step_of(node)?);
         step.inputs.get(index).copied()
     }
 
@@ -256,9 +275,8 @@ impl<'a> PartitionGraph<'a> {
         let mut previous = None;
         for &node in &fused.nodes {
             let name = self.node_name(node);
-            let step = self.index.steps.get(&node);
-            let Some(&step) = step.filter(|step| self.plan.step(**step).device == self.device)
-            else {
+            let step = self.index.step_of(node);
+            let Some(step) = step.filter(|&step| self.plan.step(step).device == self.device) else {
                 return Err(format!("`{name}` is not in this partition"));
             };
             if self.taken.contains(&node) {
@@ -272,9 +290,11 @@ impl<'a> PartitionGraph<'a> {
             }
             previous = Some(step);
         }
-        let steps: FxHashSet<StepId> = fused.nodes.iter().map(|n| self.index.steps[n]).collect();
+        // Few nodes are fused: a list is searched faster than a set.
+        let step_of = |&node: &NodeId| StepId(self.index.steps[node.index()]);
+        let steps: SmallVec<[StepId; 4]> = fused.nodes.iter().map(step_of).collect();
         for node in inner {
-            let step = self.index.steps[node];
+            let step = step_of(node);
             let mut successors = self.plan.successors().row(step.index()).iter();
             if let Some(&other) = successors.find(|&&successor| !steps.contains(&StepId(successor)))
             {

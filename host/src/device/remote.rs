@@ -300,8 +300,9 @@ pub fn discover_devices(
     options: &DiscoveryOptions,
 ) -> Result<DeviceSet, DeviceError> {
     let filters = options.device_filters.iter().map(|filter| {
-        DeviceName::parse_full(filter)
-            .map_err(|error| DeviceError::InvalidArgument(format!("device option filter: {error}")))
+        DeviceName::parse_full(filter).map_err(|error| {
+            DeviceError::InvalidArgument(format!("`DiscoveryOptions::device_filters`: {error}"))
+        })
     });
     let filters: Vec<DeviceName> = filters.collect::<Result<_, _>>()?;
     let own_task = local
@@ -522,7 +523,10 @@ mod tests {
         assert_eq!(names(&found(&["/job:other"]).unwrap()), [TASK_0]);
         assert_eq!(*cluster.asked.lock().unwrap(), [task(1), task(1)]);
         let error = found(&["/jobs"]).unwrap_err().to_string();
-        assert!(error.starts_with("device option filter: "), "{error}");
+        assert!(
+            error.starts_with("`DiscoveryOptions::device_filters`: "),
+            "{error}"
+        );
     }
 
     #[test]

@@ -452,18 +452,22 @@ impl<'a> Lowerer<'a> {
             )));
         }
         let has_effects = !returned.effects.is_empty();
-        let mut inputs: Vec<Input> = returned
-            .results
-            .iter()
-            .map(|source| source.data())
-            .collect();
+        // Handles of resources that a loop passes on, as its last variables, are read where they
+        // come from: one node could not be beside resources of several devices.
+        let is_resource = |source: &Source| self.dtype(*source) == DType::Resource;
+        let mut results = returned.results.iter();
+        let n_kept = results
+            .rposition(|source| !is_resource(source))
+            .map_or(0, |last| last + 1);
+        let kept = &returned.results[..n_kept];
+        let mut inputs: Vec<Input> = kept.iter().map(|source| source.data()).collect();
         let controls = returned.effects.iter().chain(&caller.controls);
         inputs.extend(controls.map(|&node| Input::Control(node)));
-        let is_guarded = returned.results.iter().any(|source| source.is_guarded);
+        let is_guarded = kept.iter().any(|source| source.is_guarded);
         if caller.guard.is_needed && !is_guarded {
             inputs.extend(caller.guard.pivot.map(Input::Control));
         }
-        let types = returned.results.iter().map(|source| self.dtype(*source));
+        let types = kept.iter().map(|source| self.dtype(*source));
         let types: Vec<DType> = types.collect();
         let (op, attrs) = match types.as_slice() {
             [] => ("NoOp", Vec::new()),
@@ -484,12 +488,14 @@ impl<'a> Lowerer<'a> {
             return Ok((returned.results, last, false));
         }
         // A node that reads a result needs the effects, too.
-        let results = (0..n_outputs).map(|slot| Source {
+        let results = (0..n_kept).map(|slot| Source {
             node: last,
             slot: to_u32(slot),
             is_guarded: is_guarded || caller.guard.is_needed,
         });
-        Ok((results.collect(), last, true))
+        let mut results: Vec<Source> = results.collect();
+        results.extend_from_slice(&returned.results[n_kept..]);
+        Ok((results, last, true))
     }
 
     fn add_call(&mut self, caller: &Caller<'_>) -> Result<Returned, LowerError> {

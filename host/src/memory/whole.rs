@@ -13,6 +13,7 @@ use super::settled::is_constant;
 use super::sweep::Peak;
 use super::sweep::Sweep;
 use crate::candidates::Candidates;
+use crate::device::PlainKernels;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::partition::Assignment;
@@ -122,11 +123,12 @@ impl Shortage {
 
 impl<'a> Whole<'a> {
     /// Computes the memory plan. Every device must exist. Returns `None` if the graph has more
-    /// steps than a plan can number.
+    /// steps than a plan can number. `plain_kernels` belongs to the candidates.
     pub(crate) fn new(
         candidates: &'a Candidates,
         devices: &'a [u32],
         start_order: Option<&'a [i32]>,
+        plain_kernels: &PlainKernels,
     ) -> Option<Self> {
         let graph = candidates.graph();
         let has_one_memory = has_one_memory(candidates.device_set());
@@ -134,7 +136,8 @@ impl<'a> Whole<'a> {
         let plan = Arc::new(partition(&assignment, &RunRequest::whole(graph)).ok()?);
         // Without kernels nothing is executed on this host, so nothing is fused.
         let rewritten = candidates.kernels().and_then(|kernels| {
-            rewrite(graph, candidates.device_set(), kernels, &plan, |_, _, _| {}).ok()
+            let devices = candidates.device_set();
+            rewrite(graph, devices, kernels, &plan, plain_kernels, |_, _, _| {}).ok()
         });
         let (plan, fused) = match rewritten {
             Some(rewritten) => (rewritten.plan, rewritten.fused),
@@ -167,6 +170,18 @@ impl<'a> Whole<'a> {
             resident.bytes().saturating_add(runs)
         });
         sums.collect()
+    }
+
+    /// Returns whether a memory is too small. `capacity_bytes`: per memory domain.
+    pub(crate) fn is_short(&self, capacity_bytes: &[u64]) -> bool {
+        let domains = &self.candidates.devices().memory_domain;
+        let resident = self.resident(domains);
+        let peaks = self.sweep(domains).peaks();
+        let memories = resident.iter().zip(&peaks).zip(capacity_bytes);
+        memories.into_iter().any(|((resident, peak), &capacity)| {
+            let runs = peak.bytes.saturating_mul(self.n_runs);
+            !fits(resident.bytes().saturating_add(runs), capacity)
+        })
     }
 
     /// Returns the memory with the largest shortage, if one is too small. `capacity_bytes`: per

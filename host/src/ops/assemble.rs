@@ -155,6 +155,37 @@ impl OpAssembler {
         Ok(id)
     }
 
+    /// Appends an argument of a function, with what is known of it.
+    pub(crate) fn append_arg(&mut self, name: &str, arg: OpInput) -> Result<NodeId, GraphError> {
+        let output = Output {
+            dtype: arg.dtype,
+            is_ref: false,
+            shape: arg.shape,
+        };
+        let id = self.assembler.add_node(&NodeSpec {
+            name,
+            op: "_Arg",
+            inputs: &[],
+            requested_device: "",
+            attrs: AttrSet::default(),
+            outputs: &[output],
+            stateful: false,
+            work: Work::default(),
+        })?;
+        self.remember(id, vec![arg.known]);
+        Ok(id)
+    }
+
+    /// Returns what is known of an output of an added node.
+    pub(crate) fn op_input(&self, node: NodeId, slot: u32) -> Option<OpInput> {
+        let output = self.assembler.output(node, slot as usize)?;
+        Some(OpInput {
+            dtype: output.dtype,
+            shape: output.shape,
+            known: self.known(node, slot),
+        })
+    }
+
     fn output_slots(
         &mut self,
         op: &OpDef,

@@ -202,6 +202,7 @@ mod tests {
 
     use super::*;
     use crate::execute::fake::Sketch;
+    use crate::graph::NONE;
     use crate::plan::{Fetch, Payload, StepId, StepKind};
 
     /// `CPU`s have one memory space, the device of index 3 has two.

@@ -10,6 +10,7 @@ use crate::device::DeviceSet;
 use crate::device::FusedNode;
 use crate::device::KernelRegistry;
 use crate::device::PartitionGraph;
+use crate::device::PlainKernels;
 use crate::device::PlanIndex;
 use crate::device::panic_message;
 use crate::graph::Graph;
@@ -26,7 +27,8 @@ pub(crate) struct Rewritten {
 
 /// Asks each device of a plan to rewrite its part (TensorFlow `Device::MaybeRewriteGraph`). Calls
 /// `on_fused` for each set of nodes that one kernel will compute, with the time at which the device
-/// was asked. Devices that do not execute single nodes are not asked.
+/// was asked. Devices that do not execute single nodes are not asked. `plain_kernels` belongs to
+/// the graph, the devices and the registry; a caller with many plans keeps it.
 ///
 /// # Errors
 /// The device that failed, and its error; a panic of the device becomes an error.
@@ -35,9 +37,10 @@ pub(crate) fn rewrite(
     devices: &DeviceSet,
     registry: &KernelRegistry,
     plan: &Arc<Plan>,
+    plain_kernels: &PlainKernels,
     mut on_fused: impl FnMut(Instant, DeviceId, &FusedNode),
 ) -> Result<Rewritten, (DeviceId, DeviceError)> {
-    let index = PlanIndex::new(plan);
+    let index = PlanIndex::new(plan, graph);
     let (mut nodes, mut steps) = (Vec::new(), Vec::new());
     for partition in plan.partitions() {
         let id = partition.device;
@@ -47,7 +50,8 @@ pub(crate) fn rewrite(
         };
         let started = Instant::now();
         let device_type = device.attributes().device_type.as_str();
-        let mut part = PartitionGraph::new(graph, plan, (id, device_type), registry, &index);
+        let device_id = (id, device_type);
+        let mut part = PartitionGraph::new(graph, plan, device_id, registry, &index, plain_kernels);
         catch_unwind(AssertUnwindSafe(|| {
             device.maybe_rewrite_graph(graph.functions(), &mut part)
         }))

@@ -7,9 +7,9 @@ use placewright_guest::estimate::Schedule;
 use crate::candidates::Candidates;
 use crate::candidates::Proposal;
 use crate::graph::NodeId;
-use crate::memory::whole::Whole;
 use crate::placement::estimate::estimate;
 use crate::placement::legality::Draft;
+use crate::placement::legality::before_memory;
 use crate::placement::legality::check_queues;
 use crate::placement::legality::first_violation;
 use crate::placement::memory::Capacity;
@@ -180,8 +180,10 @@ impl Evaluator {
             return none;
         }
         let start_order = self.start_order.as_deref();
-        let whole = Whole::new(&self.candidates, &self.devices, start_order);
-        whole.map_or(none, |whole| whole.peak_bytes_per_device())
+        let peaks =
+            self.capacity
+                .peak_bytes_per_device(&self.candidates, &self.devices, start_order);
+        peaks.unwrap_or(none)
     }
 
     /// Offers the current plan. The last legal offer is the answer.
@@ -233,17 +235,17 @@ impl Evaluator {
     }
 
     fn find_standing(&self) -> Standing {
-        match first_violation(&self.candidates, self.draft(), &self.capacity) {
-            Ok(()) => Standing::Legal,
-            // Only the rule about queues comes after it.
-            Err(Violation::Memory { .. })
-                if self.queues.as_deref().is_none_or(|queues| {
-                    check_queues(&self.candidates, &self.devices, queues).is_ok()
-                }) =>
-            {
-                Standing::LacksMemory
-            }
-            Err(_) => Standing::Illegal,
+        let (candidates, draft) = (&self.candidates, self.draft());
+        let breaks_queues = |queues| check_queues(candidates, draft.devices, queues).is_err();
+        if before_memory(candidates, draft).is_err() || draft.queues.is_some_and(breaks_queues) {
+            return Standing::Illegal;
+        }
+        match self
+            .capacity
+            .is_short(candidates, draft.devices, draft.start_order)
+        {
+            true => Standing::LacksMemory,
+            false => Standing::Legal,
         }
     }
 

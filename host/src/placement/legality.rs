@@ -27,6 +27,20 @@ pub(super) fn first_violation(
     plan: Draft<'_>,
     capacity: &Capacity,
 ) -> Result<(), Violation> {
+    before_memory(candidates, plan)?;
+    if let Some(shortage) = capacity.shortage(candidates, plan.devices, plan.start_order) {
+        return Err(Violation::Memory {
+            node: shortage.node,
+            shortage: Box::new(MemoryShortage::new(candidates, plan.devices, shortage)),
+        });
+    }
+    plan.queues.map_or(Ok(()), |queues| {
+        check_queues(candidates, plan.devices, queues)
+    })
+}
+
+/// Checks the rules that come before `memory`.
+pub(super) fn before_memory(candidates: &Candidates, plan: Draft<'_>) -> Result<(), Violation> {
     let n_nodes = candidates.graph().n_nodes();
     let lengths = [
         ("devices", Some(plan.devices.len())),
@@ -47,15 +61,7 @@ pub(super) fn first_violation(
     if !nodes_are_legal(candidates, plan.devices) {
         return Err(node_violation(candidates, plan.devices));
     }
-    if let Some(shortage) = capacity.shortage(candidates, plan.devices, plan.start_order) {
-        return Err(Violation::Memory {
-            node: shortage.node,
-            shortage: Box::new(MemoryShortage::new(candidates, plan.devices, shortage)),
-        });
-    }
-    plan.queues.map_or(Ok(()), |queues| {
-        check_queues(candidates, plan.devices, queues)
-    })
+    Ok(())
 }
 
 /// Checks that every node is on an existing device that is a candidate, its pin, and that of its

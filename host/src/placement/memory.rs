@@ -5,6 +5,7 @@
 //! time: one for all plans of a graph, and one per plan.
 
 use crate::candidates::Candidates;
+use crate::device::PlainKernels;
 use crate::graph::NodeId;
 use crate::memory::fits;
 use crate::memory::is_constant;
@@ -13,12 +14,14 @@ use crate::memory::whole::Whole;
 use crate::placement::transfers::for_each_transfer;
 
 /// The memories of a device set, and whether a plan of the graph can overfill one of them.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Capacity {
     /// Per memory domain.
     bytes: Vec<u64>,
     /// Whether every plan fits.
     is_ample: bool,
+    /// Kept between plans of a search.
+    plain_kernels: PlainKernels,
 }
 
 impl Capacity {
@@ -34,7 +37,11 @@ impl Capacity {
             .iter()
             .zip(n_devices)
             .all(|(&capacity, n_devices)| fits(most.saturating_mul(n_devices), capacity));
-        Self { bytes, is_ample }
+        Self {
+            bytes,
+            is_ample,
+            plain_kernels: PlainKernels::default(),
+        }
     }
 
     /// Whether every plan fits, so that none needs a check.
@@ -52,7 +59,34 @@ impl Capacity {
         if self.is_ample || self.is_certain(candidates, devices) {
             return None;
         }
-        Whole::new(candidates, devices, start_order)?.shortage(&self.bytes)
+        let whole = Whole::new(candidates, devices, start_order, &self.plain_kernels)?;
+        whole.shortage(&self.bytes)
+    }
+
+    /// Whether [`Self::shortage`] finds one. Takes less time: it does not describe the shortage.
+    pub(super) fn is_short(
+        &self,
+        candidates: &Candidates,
+        devices: &[u32],
+        start_order: Option<&[i32]>,
+    ) -> bool {
+        if self.is_ample || self.is_certain(candidates, devices) {
+            return false;
+        }
+        let whole = Whole::new(candidates, devices, start_order, &self.plain_kernels);
+        whole.is_some_and(|whole| whole.is_short(&self.bytes))
+    }
+
+    /// Returns per device the peak bytes of a plan whose devices exist; `None` if the plan is too
+    /// large.
+    pub(super) fn peak_bytes_per_device(
+        &self,
+        candidates: &Candidates,
+        devices: &[u32],
+        start_order: Option<&[i32]>,
+    ) -> Option<Vec<u64>> {
+        let whole = Whole::new(candidates, devices, start_order, &self.plain_kernels)?;
+        Some(whole.peak_bytes_per_device())
     }
 
     /// Whether one memory is too small for a plan whose devices exist.
@@ -62,8 +96,8 @@ impl Capacity {
             false => u64::MAX,
         };
         let alone: Vec<u64> = self.bytes.iter().enumerate().map(alone).collect();
-        let whole = Whole::new(candidates, devices, None);
-        whole.is_some_and(|whole| whole.shortage(&alone).is_some())
+        let whole = Whole::new(candidates, devices, None, &self.plain_kernels);
+        whole.is_some_and(|whole| whole.is_short(&alone))
     }
 
     /// Whether the plan fits even if no tensor of a run is ever freed: everything that is resident

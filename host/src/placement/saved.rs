@@ -80,6 +80,20 @@ pub enum SavedPlacementError {
     /// It was made from other inputs. It may fit, but a policy could now answer differently.
     #[error("saved placement was made for {0}; {REMEDY}")]
     MadeForOther(IdentityDifference),
+    /// It was made for another graph: it has less than half of this graph's nodes.
+    #[error(
+        "saved placement is of graph `{saved}`, and this graph is `{graph}`: {n_common} of its {n_nodes} nodes are in it; pass the placement of this graph, or leave it out"
+    )]
+    OtherGraph {
+        /// Name of the graph that it was made for.
+        saved: String,
+        /// Name of this graph.
+        graph: String,
+        /// Nodes of this graph that it places.
+        n_common: usize,
+        /// Nodes of this graph.
+        n_nodes: usize,
+    },
     /// It was saved by an earlier version, without an identity.
     #[error(
         "saved placement has format version 1, which does not record the inputs it was made from; {REMEDY}"
@@ -179,13 +193,31 @@ impl SavedPlacement {
     /// linear in the graph.
     ///
     /// # Errors
-    /// [`SavedPlacementError::MadeForOther`] or [`SavedPlacementError::Unidentified`].
+    /// [`SavedPlacementError::OtherGraph`], [`SavedPlacementError::MadeForOther`] or
+    /// [`SavedPlacementError::Unidentified`].
     pub fn verify(&self, candidates: &Candidates) -> Result<(), SavedPlacementError> {
+        self.check_graph(candidates)?;
         let identity = self.identity.ok_or(SavedPlacementError::Unidentified)?;
         match identity.difference(&PlacementIdentity::of(candidates)) {
             None => Ok(()),
             Some(difference) => Err(SavedPlacementError::MadeForOther(difference)),
         }
+    }
+
+    /// Checks that it places at least half of the nodes of the graph.
+    fn check_graph(&self, candidates: &Candidates) -> Result<(), SavedPlacementError> {
+        let graph = candidates.graph();
+        let is_common = |name: &&str| self.devices.contains_key(*name);
+        let n_common = graph.node_names().iter().filter(is_common).count();
+        if n_common * 2 >= graph.n_nodes() {
+            return Ok(());
+        }
+        Err(SavedPlacementError::OtherGraph {
+            saved: self.graph.clone(),
+            graph: graph.name().to_owned(),
+            n_common,
+            n_nodes: graph.n_nodes(),
+        })
     }
 
     /// Converts it into a placement and checks it against a graph and devices, even if it was made
@@ -194,6 +226,7 @@ impl SavedPlacement {
     /// # Errors
     /// [`SavedPlacementError`] for the first node, in node order, that does not fit.
     pub fn resolve(&self, candidates: &Candidates) -> Result<Placement, SavedPlacementError> {
+        self.check_graph(candidates)?;
         let graph = candidates.graph();
         let mut proposal = Proposal::default();
         let mut start_order = Vec::new();

@@ -3,6 +3,9 @@
 use serde::Serialize;
 
 use crate::candidates::Candidates;
+use crate::graph::Graph;
+use crate::graph::NONE;
+use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::placement::transfers::for_each_run_transfer;
 
@@ -12,11 +15,13 @@ use crate::placement::transfers::for_each_run_transfer;
 pub struct PlacementSummary {
     /// All devices, in the order of the set.
     pub devices: Vec<DeviceSummary>,
-    /// Transfers of a run of the whole graph: one per tensor and memory of another device that
-    /// reads it, and one per node and other device that waits for it without reading.
-    /// Constants and placeholders need no transfers, since their outputs are on the reading
-    /// devices before the run.
+    /// Transfers of tensors in a run of the whole graph: one per tensor and memory of another
+    /// device that reads it. Constants and placeholders need no transfers, since their outputs are
+    /// on the reading devices before the run.
     pub n_transfers: u64,
+    /// Control signals of such a run: one per node and other device that waits for it without
+    /// reading. They carry no bytes.
+    pub n_signals: u64,
     /// Bytes of the transfers with a known size.
     pub transfer_bytes: u64,
     /// Number of transfers with an unknown size.
@@ -31,7 +36,8 @@ pub struct DeviceSummary {
     pub name: String,
     /// Nodes placed on it.
     pub n_nodes: u64,
-    /// Parameters and other state that stay on it.
+    /// Constants that its nodes read, and state of its nodes, such as variables. A constant is held
+    /// by each device that reads it, wherever its node is placed.
     pub resident_bytes: u64,
     /// Estimated time of all its nodes in sequence.
     pub work_ns: f64,
@@ -51,17 +57,29 @@ pub(super) fn summarize(candidates: &Candidates, devices: &[u32]) -> PlacementSu
             })
             .collect(),
         n_transfers: 0,
+        n_signals: 0,
         transfer_bytes: 0,
         n_transfers_of_unknown_size: 0,
     };
+    let mut holders = Vec::new();
     for (node, &device) in graph.nodes().zip(devices) {
         let entry = &mut summary.devices[device as usize];
         entry.n_nodes += 1;
-        let resident = graph.resident_bytes()[node.index()];
-        entry.resident_bytes = entry.resident_bytes.saturating_add(resident);
         entry.work_ns += candidates.work_ns(node, DeviceId(device));
+        let resident = graph.resident_bytes()[node.index()];
+        if resident > 0 {
+            holders_of(graph, node, devices, &mut holders);
+            for &holder in &holders {
+                let sum = &mut summary.devices[holder as usize].resident_bytes;
+                *sum = sum.saturating_add(resident);
+            }
+        }
     }
     for_each_run_transfer(candidates, devices, |transfer| {
+        if transfer.tensor.is_none() {
+            summary.n_signals += 1;
+            return;
+        }
         summary.n_transfers += 1;
         match transfer.bytes(graph) {
             Some(bytes) => summary.transfer_bytes = summary.transfer_bytes.saturating_add(bytes),
@@ -69,4 +87,22 @@ pub(super) fn summarize(candidates: &Candidates, devices: &[u32]) -> PlacementSu
         }
     });
     summary
+}
+
+/// Lists the devices that hold the resident bytes of a node: for a constant that does not run the
+/// devices that read it, otherwise its own. A constant that nothing reads is fetched from its own.
+fn holders_of(graph: &Graph, node: NodeId, devices: &[u32], holders: &mut Vec<u32>) {
+    holders.clear();
+    if graph.is_preloaded(node) {
+        let successors = graph.successors();
+        let readers = successors.range(node.index()).filter(|&position| {
+            graph.edge_tensors()[graph.successor_edges()[position] as usize] != NONE
+        });
+        holders.extend(readers.map(|position| devices[successors.items[position] as usize]));
+        holders.sort_unstable();
+        holders.dedup();
+    }
+    if holders.is_empty() {
+        holders.push(devices[node.index()]);
+    }
 }

@@ -125,25 +125,31 @@ impl Plan {
 
     /// Copies the edges of `old` between the remaining steps, without those within a set.
     fn link(&mut self, old: &Self, stands_for: &[u32], new_step: &[u32]) {
-        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.steps.len()];
-        for id in old.step_ids() {
-            let from = stands_for[id as usize];
-            for &successor in old.successors.row(id as usize) {
-                let to = stands_for[successor as usize];
-                if from != to {
-                    let to = new_step[to as usize];
-                    rows[new_step[from as usize] as usize].push(to);
-                    self.steps[to as usize].n_waits += 1;
-                }
-            }
-        }
+        let edges = || {
+            old.step_ids().flat_map(|id| {
+                let from = stands_for[id as usize];
+                let row = old.successors.row(id as usize).iter();
+                let to = row.map(|&successor| stands_for[successor as usize]);
+                let outside = to.filter(move |&to| to != from);
+                outside.map(move |to| (new_step[from as usize], new_step[to as usize]))
+            })
+        };
         let mut successors = Csr::default();
-        for row in rows {
-            successors.items.extend(row);
-            let end = u32::try_from(successors.items.len());
-            successors
-                .offsets
-                .push(end.expect("no more edges than before"));
+        successors.offsets.resize(self.steps.len() + 1, 0);
+        for (from, to) in edges() {
+            successors.offsets[from as usize + 1] += 1;
+            self.steps[to as usize].n_waits += 1;
+        }
+        for step in 0..self.steps.len() {
+            successors.offsets[step + 1] += successors.offsets[step];
+        }
+        let mut next = successors.offsets.clone();
+        let n_edges = next.last().map_or(0, |&end| end as usize);
+        successors.items.resize(n_edges, 0);
+        for (from, to) in edges() {
+            let slot = &mut next[from as usize];
+            successors.items[*slot as usize] = to;
+            *slot += 1;
         }
         self.successors = successors;
     }

@@ -43,6 +43,9 @@ pub struct PolicyError {
     pub kind: Box<PolicyErrorKind>,
     /// The messages that the policy logged in the call that failed.
     pub messages: Box<Messages>,
+    /// Whether the call had offered a legal plan, which is lost: what a policy offered before it
+    /// trapped or declined is no answer.
+    pub lost_offer: bool,
 }
 
 /// What happened. Each message says how to fix it.
@@ -239,6 +242,14 @@ pub enum PolicyErrorKind {
         /// What to do.
         remedy: &'static str,
     },
+    /// The file is not a WebAssembly binary.
+    #[error("not a WebAssembly file: {what}; {remedy}")]
+    NotWasm {
+        /// What it is.
+        what: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// The guest offered only plans that break a rule.
     #[error("its plan breaks rule `{}`: {violation}", violation.rule())]
     InvalidProposal {
@@ -311,7 +322,14 @@ impl PolicyError {
             policy: policy.to_owned(),
             kind: Box::new(kind),
             messages: Box::new(messages),
+            lost_offer: false,
         }
+    }
+
+    /// Sets whether a legal offer is lost with the call.
+    pub(super) fn with_lost_offer(mut self, lost_offer: bool) -> Self {
+        self.lost_offer = lost_offer;
+        self
     }
 
     /// Returns whose fault it is.
@@ -351,6 +369,7 @@ impl PolicyErrorKind {
             Self::MissingExport { .. } => "missing-export",
             Self::Incompatible { .. } => "incompatible",
             Self::NotAPolicy { .. } => "not-a-policy",
+            Self::NotWasm { .. } => "not-wasm",
             Self::InvalidProposal { violation } => violation.rule(),
             Self::InvalidAnswer { .. } => "invalid-answer",
             Self::InvalidTask { .. } => "invalid-task",
@@ -373,6 +392,7 @@ impl PolicyErrorKind {
             | Self::Config(_)
             | Self::InvalidTask { .. }
             | Self::NotFound { .. }
+            | Self::NotWasm { .. }
             | Self::Read { .. } => Fault::User,
             _ => Fault::Guest,
         }
@@ -393,6 +413,9 @@ impl Serialize for PolicyError {
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "policy `{}`: {}", self.policy, self.kind)?;
+        if self.lost_offer {
+            f.write_str("; the legal plan that it had offered before is lost")?;
+        }
         // The message of a trap contains the last error.
         let said = match &*self.kind {
             PolicyErrorKind::Trap { .. } => None,

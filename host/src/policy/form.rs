@@ -97,7 +97,7 @@ impl Facts {
     /// Reads the bytes of a policy.
     ///
     /// # Errors
-    /// [`PolicyErrorKind::NotAPolicy`] if they are not WebAssembly, [`PolicyErrorKind::TooLarge`]
+    /// [`PolicyErrorKind::NotWasm`] if they are not WebAssembly, [`PolicyErrorKind::TooLarge`]
     /// or [`PolicyErrorKind::TooComplex`] if reading or compiling them would take too long.
     pub(super) fn read(bytes: &[u8], limits: &PolicyLimits) -> Result<Self, PolicyErrorKind> {
         let form = form_of(bytes)?;
@@ -334,17 +334,17 @@ fn form_of(bytes: &[u8]) -> Result<WasmForm, PolicyErrorKind> {
         return Ok(WasmForm::Component);
     }
     let build = "pass the .wasm file of `cargo build --release --target wasm32-unknown-unknown`";
-    Err(if bytes.is_empty() {
-        not_a_policy("an empty file", build)
+    let (what, remedy) = if bytes.is_empty() {
+        ("it is empty", build)
     } else if Engine::detect_precompiled(bytes).is_some() {
         // Native code of unknown origin would run outside the sandbox.
-        not_a_policy(
-            "a precompiled policy, which cannot be trusted",
+        (
+            "it is a precompiled policy, which cannot be trusted",
             "pass the .wasm file that it was compiled from",
         )
     } else if bytes.trim_ascii_start().starts_with(b"(") {
-        not_a_policy(
-            "WebAssembly text",
+        (
+            "it is WebAssembly text",
             "convert it to a binary with `wasm-tools parse`",
         )
     } else if bytes.starts_with(b"\0asm") {
@@ -352,13 +352,14 @@ fn form_of(bytes: &[u8]) -> Result<WasmForm, PolicyErrorKind> {
             Some(0) => Encoding::Module,
             _ => Encoding::Component,
         };
-        not_a_policy(
+        return Err(not_a_policy(
             format!("WebAssembly of an unknown version ({encoding:?})"),
             "use a current compiler",
-        )
+        ));
     } else {
-        not_a_policy("not WebAssembly", build)
-    })
+        ("it does not begin with `\\0asm`", build)
+    };
+    Err(PolicyErrorKind::NotWasm { what, remedy })
 }
 
 /// Returns the interface and version of a name such as `placewright:policy/graphs@0.1.0`, or `None`

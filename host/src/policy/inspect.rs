@@ -51,7 +51,7 @@ pub struct LoadedInspection {
 /// Inspects a policy; `name` is for messages.
 ///
 /// # Errors
-/// [`super::PolicyErrorKind::NotAPolicy`] if the bytes are not WebAssembly,
+/// [`super::PolicyErrorKind::NotWasm`] if the bytes are not WebAssembly,
 /// [`super::PolicyErrorKind::TooLarge`] if the file is too large to read. All other errors are in
 /// [`PolicyInspection::verdict`].
 pub fn inspect(

@@ -372,7 +372,10 @@ impl LoadedPolicy {
             Ok(()) => None,
             Err(kind) => match CutOff::of(&kind) {
                 Some(cut_off) if result.has_offer() => Some(cut_off),
-                _ => return Err(self.error_after(kind, messages)),
+                _ => {
+                    let error = self.error_after(kind, messages);
+                    return Err(error.with_lost_offer(result.has_offer()));
+                }
             },
         };
         let (n_offers, dropped) = (result.n_offers, result.dropped);

@@ -89,13 +89,14 @@ fn call_place(
         instance.place(&view, &view, &plan, options.seed, &log)
     }));
     let elapsed = started.elapsed();
-    let outcome = outcome.map_err(|panic| error(trap("place", &*panic)))?;
     let result = plan.into_result();
+    let lost = |kind| error(kind).with_lost_offer(result.has_offer());
+    let outcome = outcome.map_err(|panic| lost(trap("place", &*panic)))?;
     let cut_off = match outcome.map_err(|refused| result.kind_of(refused)) {
         Ok(()) => None,
         Err(kind) => match CutOff::of(&kind) {
             Some(cut_off) if result.has_offer() => Some(cut_off),
-            _ => return Err(error(kind)),
+            _ => return Err(lost(kind)),
         },
     };
     let (n_offers, dropped) = (result.n_offers, result.dropped);

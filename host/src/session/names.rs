@@ -50,9 +50,25 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The node name with the fewest edits to `wanted`; `None` if more than a third of its letters
-/// would have to change.
+/// The node name with the fewest edits to `wanted`, if at most a third of its letters would have to
+/// change. Otherwise the shortest name whose last part contains `wanted`, in letters of either
+/// case: `resnet/head/Softmax` for `softmax`.
 pub(super) fn nearest(graph: &Graph, wanted: &str) -> Option<String> {
+    similar(graph, wanted).or_else(|| containing(graph, wanted))
+}
+
+fn containing(graph: &Graph, wanted: &str) -> Option<String> {
+    let wanted = wanted.to_lowercase();
+    if wanted.is_empty() {
+        return None;
+    }
+    let last_part = |name: &str| name.rsplit('/').next().unwrap_or(name).to_lowercase();
+    let names = graph.node_names().iter();
+    let found = names.filter(|name| last_part(name).contains(&wanted));
+    found.min_by_key(|name| name.len()).map(str::to_owned)
+}
+
+fn similar(graph: &Graph, wanted: &str) -> Option<String> {
     let most = (wanted.chars().count() / 3).max(1);
     let mut best: Option<(usize, &str)> = None;
     for name in graph.node_names().iter() {
@@ -110,6 +126,10 @@ mod tests {
         assert_eq!(
             find("conv1/bais:0").unwrap_err(),
             "fetch `conv1/bais:0`: the graph has no node `conv1/bais`; did you mean `conv1/bias`?"
+        );
+        assert_eq!(
+            find("BIAS").unwrap_err(),
+            "fetch `BIAS`: the graph has no node `BIAS`; did you mean `conv1/bias`?"
         );
         assert_eq!(
             find("softmax").unwrap_err(),

@@ -203,6 +203,23 @@ impl PartialShape {
             .collect::<Option<SmallVec<_>>>()
             .map(|dims| Self(Some(dims)))
     }
+
+    /// Returns what holds for both: dimensions and ranks that differ are unknown.
+    #[must_use]
+    pub fn common(&self, other: &Self) -> Self {
+        match (self.dims(), other.dims()) {
+            (Some(a), Some(b)) if a.len() == b.len() => {
+                let both = a.iter().zip(b);
+                both.map(|(a, b)| a.filter(|_| a == b)).collect()
+            }
+            _ => Self::unknown(),
+        }
+    }
+
+    /// Returns whether each shape that agrees with `self` also agrees with `other`.
+    pub fn implies(&self, other: &Self) -> bool {
+        self.common(other) == *other
+    }
 }
 
 impl From<&Shape> for PartialShape {

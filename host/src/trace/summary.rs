@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::event::EventKind;
 use super::event::TransferWay;
 use super::recorder::Trace;
+use crate::plan::Payload;
 
 /// Executions of one op on one device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -37,8 +38,10 @@ pub struct TransferRow {
     pub destination: String,
     /// The way.
     pub way: TransferWay,
-    /// Transfers.
+    /// Transfers of tensors.
     pub n_transfers: u64,
+    /// Control signals, which carry no bytes.
+    pub n_signals: u64,
     /// Bytes moved.
     pub bytes: u64,
     /// Sum of their times, in ns.
@@ -91,6 +94,7 @@ impl Trace {
                     destination,
                     way,
                     bytes,
+                    payload,
                     ..
                 } => {
                     let (source, destination) =
@@ -101,10 +105,14 @@ impl Trace {
                         destination: destination.to_owned(),
                         way,
                         n_transfers: 0,
+                        n_signals: 0,
                         bytes: 0,
                         total_ns: 0,
                     });
-                    row.n_transfers += 1;
+                    match payload {
+                        Payload::Tensor(_) => row.n_transfers += 1,
+                        Payload::Control(_) => row.n_signals += 1,
+                    }
                     row.bytes += bytes;
                     row.total_ns += event.duration_ns;
                 }
@@ -142,8 +150,14 @@ impl fmt::Display for TraceSummary {
         for row in &self.transfers {
             writeln!(
                 f,
-                "{} -> {} ({}): {} transfers, {} bytes, {} ns",
-                row.source, row.destination, row.way, row.n_transfers, row.bytes, row.total_ns
+                "{} -> {} ({}): {} transfers, {} bytes, {} control signals, {} ns",
+                row.source,
+                row.destination,
+                row.way,
+                row.n_transfers,
+                row.bytes,
+                row.n_signals,
+                row.total_ns
             )?;
         }
         Ok(())
@@ -155,7 +169,6 @@ mod tests {
     use super::*;
     use crate::graph::{NodeId, TensorId};
     use crate::names::DeviceId;
-    use crate::plan::Payload;
     use crate::trace::{Event, TraceNames};
 
     #[test]
@@ -171,15 +184,16 @@ mod tests {
             start_ns: 0,
             duration_ns,
         };
-        let transfer = |way| Event {
+        let tensor = Payload::Tensor(TensorId(0));
+        let transfer = |way, payload, bytes| Event {
             kind: EventKind::Transfer {
                 run: 0,
-                payload: Payload::Tensor(TensorId(0)),
+                payload,
                 edge: 0,
                 source: DeviceId(0),
                 destination: DeviceId(1),
                 way,
-                bytes: 12,
+                bytes,
                 queue_wait_ns: 0,
                 send_ns: 4,
                 receive_wait_ns: 1,
@@ -192,9 +206,10 @@ mod tests {
                 kernel(0, 5),
                 kernel(1, 30),
                 kernel(0, 7),
-                transfer(TransferWay::Direct),
-                transfer(TransferWay::Staged),
-                transfer(TransferWay::Direct),
+                transfer(TransferWay::Direct, tensor, 12),
+                transfer(TransferWay::Staged, tensor, 12),
+                transfer(TransferWay::Direct, tensor, 12),
+                transfer(TransferWay::Direct, Payload::Control(NodeId(0)), 0),
             ],
             names: TraceNames {
                 devices: ["CPU:0", "CPU:1"].map(String::from).into(),
@@ -218,14 +233,17 @@ mod tests {
         let rows: Vec<_> = summary
             .transfers
             .iter()
-            .map(|row| (row.way, row.n_transfers, row.bytes))
+            .map(|row| (row.way, row.n_transfers, row.n_signals, row.bytes))
             .collect();
         assert_eq!(
             rows,
-            [(TransferWay::Direct, 2, 24), (TransferWay::Staged, 1, 12)]
+            [
+                (TransferWay::Direct, 2, 1, 24),
+                (TransferWay::Staged, 1, 0, 12)
+            ]
         );
         let text = summary.to_string();
-        let line = "CPU:0 -> CPU:1 (direct): 2 transfers, 24 bytes, 18 ns";
+        let line = "CPU:0 -> CPU:1 (direct): 2 transfers, 24 bytes, 1 control signals, 27 ns";
         assert!(text.lines().any(|shown| shown == line), "{text}");
     }
 }

@@ -6,6 +6,10 @@ pub const SESSION: &str = "placewright::session";
 /// Device types that are ignored, localities of devices, and the processors of their threads.
 pub const DEVICE: &str = "placewright::device";
 
+/// Kernels that are compiled for a device: an event of level INFO before each program. Cached
+/// programs are loaded without one.
+pub const PROGRAM: &str = "placewright::program";
+
 /// Loading policies, asking them and checking their answers, and the ladder.
 pub const POLICY: &str = "placewright::policy";
 

@@ -59,6 +59,47 @@ fn rejected_defaults_fall_down_the_ladder_but_rejected_settings_do_not() {
     placewright(args(line, &[&graph, &refuses])).expect_error(2, &["mood"]);
 }
 
+#[test]
+fn a_file_that_is_not_webassembly_is_a_wrong_argument() {
+    let folder = folder();
+    let graph = model("tiny_add.pb");
+    for (name, content, part) in [
+        ("source.rs", &b"fn main() {}"[..], "does not begin with"),
+        ("empty.wasm", b"", "it is empty"),
+        ("text.wasm", b" (module)", "wasm-tools parse"),
+    ] {
+        let policy = file(&folder, name, content);
+        for line in ["place {} --policy {}", "run {} --policy {}"] {
+            let ran = placewright(args(line, &[&graph, &policy]));
+            ran.expect_error(2, &[name, "not a WebAssembly file", part]);
+        }
+    }
+    // A damaged policy is the policy's fault.
+    let damaged = &placewright_fixtures::wasm("declines")[..1000];
+    let damaged = file(&folder, "damaged.wasm", damaged);
+    placewright(args("place {} --policy {}", &[&graph, &damaged])).expect(3);
+}
+
+#[test]
+fn an_offer_that_is_lost_is_reported() {
+    let folder = folder();
+    let ends = placewright_fixtures::wasm("ends-after-offer");
+    let ends = file(&folder, "ends.wasm", ends);
+    let traps = file(&folder, "traps.wasm", placewright_fixtures::wasm("traps"));
+    let graph = model("tiny_add.pb");
+    let failed = |policy: &str, flags: &str| {
+        let line = format!("place {{}} --policy {{}} {flags}");
+        placewright(args(&line, &[&graph, policy])).expect(3).stdout
+    };
+    let lost = "; the legal plan that it had offered before is lost";
+    for how in ["panic", "decline"] {
+        let shown = failed(&ends, &format!("--policy-config how={how}"));
+        assert!(shown.contains(lost), "{shown}");
+    }
+    let shown = failed(&traps, "");
+    assert!(!shown.contains(lost), "{shown}");
+}
+
 /// The main thread has less stack than the guest may use.
 #[cfg(unix)]
 #[test]
@@ -149,5 +190,12 @@ fn a_policy_is_inspected_before_it_is_used() {
 
     let text = file(&folder, "text.wasm", b"(module)");
     placewright(args("policy check {}", &[&text])).expect_error(1, &["text.wasm"]);
-    placewright(["policy", "check", "absent.wasm"]).expect_error(1, &["absent.wasm"]);
+    placewright(["policy", "check", "absent.wasm"]).expect_error(2, &["absent.wasm"]);
+
+    let report = check("heft").expect(0).json();
+    assert_eq!(
+        (&report["name"], &report["usable"]),
+        (&list[0]["name"], &true.into())
+    );
+    assert_eq!(report["settings"], list[0]["settings"]);
 }

@@ -41,7 +41,15 @@ fn a_saved_placement_loads_and_differences_are_listed() {
         "place {} --placement {}",
         &[&model("tiny_add.pb"), &saved],
     ));
-    other.expect_error(1, &["saved.json", "not in the saved placement"]);
+    other.expect_error(
+        1,
+        &[
+            "saved.json",
+            "of graph `lenet`",
+            "this graph is `tiny_add`",
+            "0 of its 3 nodes",
+        ],
+    );
     let broken = file(&folder, "broken.json", b"{\"version\": 1");
     let broken = placewright(args("place {} --placement {}", &[&graph, &broken]));
     broken.expect_error(1, &["broken.json"]);
@@ -78,6 +86,40 @@ fn a_saved_placement_names_its_origin() {
         (policy, options),
         ("heft (native)".into(), serde_json::json!({}))
     );
+}
+
+#[test]
+fn nodes_are_pinned_by_flags() {
+    let folder = folder();
+    let (graph, saved) = (model("lenet.pb"), path_in(&folder, "saved.json"));
+    let pins = "--device-count CPU=2 --pin probs=CPU:1";
+    let line = format!("place {{}} {pins} --nodes --json --save-placement {{}}");
+    let report = placewright(args(&line, &[&graph, &saved])).expect(0).json();
+    let nodes = report["nodes"].as_array().expect("nodes");
+    let device_of = |name: &str| {
+        let node = nodes.iter().find(|node| node["name"] == name);
+        node.expect("the node")["device"]
+            .as_str()
+            .expect("a name")
+            .to_owned()
+    };
+    assert!(device_of("probs").ends_with("CPU:1"));
+    let others = nodes.iter().filter(|node| node["name"] != "probs");
+    for node in others {
+        assert!(
+            node["device"]
+                .as_str()
+                .is_some_and(|it| it.ends_with("CPU:0")),
+            "{node}"
+        );
+    }
+    let text = fs::read_to_string(&saved).expect("read");
+    let text: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(text["options"]["pin"], "probs=CPU:1");
+    let line = format!("run {{}} --check {{}} {pins}");
+    placewright(args(&line, &[&graph, &model("lenet.npz")])).expect(0);
+    placewright(args("place {} --pin prob=CPU:0", &[&graph]))
+        .expect_error(2, &["--pin", "`prob`", "did you mean `probs`?"]);
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn colour_is_for_terminals_or_on_request() {
     let line = |flags: &str| format!("place {{}} {flags}");
     let colored = |flags: &str, variables: &[(&str, &str)]| {
         let (stdout, _) = with_environment(&line(flags), &[&graph], variables);
-        assert!(stdout.contains("peak memory"), "{stdout}");
+        assert!(stdout.contains("expected peak"), "{stdout}");
         stdout.contains(ESCAPE)
     };
     assert!(!colored("", &[]), "standard output is a pipe");

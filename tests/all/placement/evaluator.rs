@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use placewright::builder::GraphBuilder;
 use placewright::candidates::Candidates;
 use placewright::candidates::CandidatesBuilder;
 use placewright::candidates::PlacementOptions;
@@ -62,6 +63,40 @@ fn the_makespan_counts_costs_links_and_queues() {
     plan.set_queues(Some(vec![0, 0, 5, 0]));
     assert_eq!(plan.makespan_ns(), f64::INFINITY);
     assert_eq!(plan.violation().unwrap().rule(), "queue");
+}
+
+#[test]
+fn constants_and_feeds_cost_nothing() {
+    let mut builder = Builder::new();
+    let work = || Work {
+        flops: 100.0,
+        traffic_bytes: 1000,
+        ..Work::default()
+    };
+    let feed = builder.full("x", "Placeholder", &[], "", &[], work());
+    let constant = builder.full("w", "Const", &[], "", &[], work());
+    let runs = builder.full("sum", "Any", &[feed, constant], "", &[], work());
+    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
+    // Policies read the same columns.
+    for device in [CPU0, CPU1, GPU0, GPU1].map(DeviceId) {
+        assert_eq!(found.work_ns(feed, device), 0.0);
+        assert_eq!(found.work_ns(constant, device), 0.0);
+        assert!(found.work_ns(runs, device) > 0.0);
+    }
+    let cost_ns = found.work_ns(runs, DeviceId(CPU0));
+    let mut plan = Evaluator::new(&found);
+    plan.set_devices(&[CPU0; 3]);
+    assert_eq!(plan.makespan_ns(), cost_ns);
+    plan.set_devices(&[CPU1, CPU1, CPU0]);
+    assert_eq!(plan.makespan_ns(), cost_ns);
+    let placement = check(&found, propose(&[CPU1, CPU1, CPU0])).unwrap();
+    let work_ns: Vec<f64> = placement
+        .summary()
+        .devices
+        .iter()
+        .map(|device| device.work_ns)
+        .collect();
+    assert_eq!(work_ns, [cost_ns, 0.0, 0.0, 0.0]);
 }
 
 #[test]
@@ -236,7 +271,8 @@ fn preloaded_tensors_are_not_transferred() {
     let devices = [CPU0, CPU0, CPU1, CPU0, CPU1];
     let placement = check(&found, propose(&devices)).unwrap();
     let summary = placement.summary();
-    assert_eq!((summary.n_transfers, summary.transfer_bytes), (2, 100));
+    assert_eq!((summary.n_transfers, summary.transfer_bytes), (1, 100));
+    assert_eq!(summary.n_signals, 1);
     let mut plan = Evaluator::new(&found);
     plan.set_devices(&devices);
     assert_eq!(plan.transfer_bytes(), 100);
@@ -260,6 +296,32 @@ fn preloaded_tensors_are_not_transferred() {
     assert_eq!(carried(true), ["constant:0"]);
     assert_eq!(carried(false), ["^first", "late:0"]);
     assert_eq!(late.0, 3);
+}
+
+/// A constant takes memory where it is read, and is reported there.
+#[test]
+fn constants_are_held_by_the_devices_that_read_them() {
+    let b = GraphBuilder::new("constants");
+    let [shared, _unread] = [30, 20].map(|n| b.constant([n], &vec![1f32; n]).unwrap());
+    for _ in 0..3 {
+        b.relu(shared).unwrap();
+    }
+    let graph = Arc::new(b.finish());
+    assert!(
+        graph.successors().row(1).is_empty(),
+        "nothing reads the second constant"
+    );
+    let found = CandidatesBuilder::new(&graph, &devices()).build().unwrap();
+    // The nodes are: both constants, and the three readers.
+    let placed = [CPU0, CPU1, GPU0, GPU0, GPU1];
+    let placement = check(&found, propose(&placed)).unwrap();
+    let summary = placement.summary();
+    let held: Vec<u64> = summary.devices.iter().map(|it| it.resident_bytes).collect();
+    assert_eq!(held, [0, 80, 120, 120]);
+    // The peaks add the outputs of the readers.
+    let mut plan = Evaluator::new(&found);
+    plan.set_devices(&placed);
+    assert_eq!(plan.peak_bytes_per_device(), [0, 80, 360, 240]);
 }
 
 #[test]

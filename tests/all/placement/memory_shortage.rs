@@ -197,6 +197,37 @@ fn every_remedy_helps() {
 }
 
 #[test]
+fn as_many_devices_are_suggested_as_the_plan_needs() {
+    let mut builder = Builder::without_sizes();
+    for name in ["a", "b", "c", "d"] {
+        builder.work(name, &[], 0.0, 500);
+    }
+    let graph = builder.finish();
+    let limits = PolicyLimits::default();
+    let heft = ShippedPolicy::find("heft").unwrap();
+    let places = |n_devices: usize| {
+        let found = candidates(&graph, &cpus(&vec![600; n_devices]), 1);
+        place_natively(heft, &[], &found, &PlaceOptions::default(), &limits).is_ok()
+    };
+    // 2,000 bytes need four memories of 600 bytes: the number does
+    // not depend on the devices that the plan uses.
+    for used in [&[0, 0, 0, 0], &[0, 0, 1, 1]] {
+        let n_devices = 1 + used.iter().max().unwrap();
+        let found = candidates(&graph, &cpus(&vec![600; n_devices as usize]), 1);
+        let found = shortage(&found, used);
+        let text = found.to_string();
+        assert!(
+            text.contains(
+                "use at least 4 devices of this capacity (`--device-count CPU=4 --memory CPU=600`)"
+            ),
+            "{text}"
+        );
+    }
+    assert!(!places(3));
+    assert!(places(4));
+}
+
+#[test]
 fn remedies_that_cannot_help_are_not_given() {
     let graph = three_states();
     // `a` alone is too large for any such device, and one run needs more than the memory.

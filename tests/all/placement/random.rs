@@ -101,7 +101,8 @@ fn check_policy(
     let placement = check(candidates, answer.proposal).map_err(|error| by(&error.to_string()))?;
     let (counted, cut) = (placement.summary(), whole_run(&placement));
     let of_run = (cut.run_transfers().count() as u64, cut.transfer_bytes().0);
-    if (counted.n_transfers, counted.transfer_bytes) != of_run {
+    let n_transfers = counted.n_transfers + counted.n_signals;
+    if (n_transfers, counted.transfer_bytes) != of_run {
         return Err(by(&format!("counts {counted:?}, a run makes {of_run:?}")));
     }
     if let Some(what) = oracle::broken_rule(case, placement.devices()) {

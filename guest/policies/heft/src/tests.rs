@@ -6,6 +6,7 @@ use placewright_guest::source::DeviceSource;
 use placewright_guest::source::GraphSource;
 use placewright_guest::testing::GraphBuilder;
 use placewright_guest::testing::Offer;
+use placewright_guest::testing::PlaceOptions;
 use placewright_guest::testing::TestDevices;
 use placewright_guest::testing::TestGraph;
 use placewright_guest::testing::cluster;
@@ -71,8 +72,8 @@ fn figure_2() -> (TestDevices, TestGraph) {
 }
 
 fn heft(insertion: bool, graph: &TestGraph, devices: &TestDevices) -> Offer {
-    let settings = [("insertion", if insertion { "true" } else { "false" })];
-    place_with(&mut Heft::default(), &settings, graph, devices).unwrap()
+    let options = PlaceOptions::default().with_setting("insertion", insertion.to_string());
+    place_with(&mut Heft::default(), &options, graph, devices).unwrap()
 }
 
 fn metric(offer: &Offer, name: &str) -> f64 {
@@ -379,11 +380,7 @@ fn reasons_name_the_finish_and_the_second_best() {
     graph.pin(pinned, 1);
     graph.group(&[first, second]);
     let offer = place(&mut Heft::default(), &graph.build(), &devices).unwrap();
-    let reason_of = |node: u32| {
-        let mut reasons = offer.reasons.iter();
-        let found = reasons.find(|(nodes, _)| nodes.contains(&node));
-        &found.expect("every node has a reason").1[..]
-    };
+    let reason_of = |node: u32| offer.reason_of(node).expect("every node has a reason");
     assert_eq!(
         reason_of(free),
         "earliest finish 5.00 us; second best CPU:0 9.00 us"

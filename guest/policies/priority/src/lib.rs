@@ -244,11 +244,6 @@ mod tests {
         graph.follow(shape, only);
         graph.request(requested, "/device:GPU:*");
         let offer = place(&mut Priority, &graph.build(), &devices).unwrap();
-        let reason_of = |node: u32| {
-            let mut reasons = offer.reasons.iter();
-            let found = reasons.find(|(nodes, _)| nodes.contains(&node));
-            found.map(|(_, reason)| reason.as_str())
-        };
         for (node, expected) in [
             (generator, "generator: where all its readers are"),
             (any, "most preferred device"),
@@ -258,7 +253,7 @@ mod tests {
             (shape, "follows its producer"),
             (requested, "requested"),
         ] {
-            assert_eq!(reason_of(node), Some(expected));
+            assert_eq!(offer.reason_of(node), Some(expected));
         }
     }
 

@@ -42,6 +42,8 @@ pub use graph::TestGraph;
 pub use plan::Offer;
 pub use plan::TestPlan;
 
+pub use crate::plan::BudgetUnit;
+
 use crate::config::Config;
 use crate::devices::DeviceSet;
 use crate::graph::Graph;
@@ -50,8 +52,49 @@ use crate::plan::Plan;
 use crate::policy::PlaceError;
 use crate::policy::Policy;
 
-/// Configures a policy with its declared defaults, asks it for a plan, with seed 0, and returns its
-/// last accepted offer.
+/// How a test asks a policy for a plan.
+///
+/// ```
+/// # use placewright_guest::testing::{BudgetUnit, PlaceOptions};
+/// let options = PlaceOptions::default()
+///     .with_setting("insertion", "false")
+///     .with_seed(7)
+///     .with_budget(BudgetUnit::Fuel, 1_000_000);
+/// ```
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct PlaceOptions {
+    /// Keys and values of settings. The others have their declared defaults.
+    pub settings: Vec<(String, String)>,
+    /// The seed that the policy gets.
+    pub seed: u64,
+    /// What [`Plan::budget_left`] returns at the start, and its unit. `None`: no limit, as in
+    /// native builds.
+    pub budget: Option<(BudgetUnit, u64)>,
+}
+
+impl PlaceOptions {
+    /// Adds a setting.
+    pub fn with_setting(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.push((key.into(), value.into()));
+        self
+    }
+
+    /// Sets the seed.
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets the budget, see [`TestPlan::with_budget`].
+    pub fn with_budget(mut self, unit: BudgetUnit, left: u64) -> Self {
+        self.budget = Some((unit, left));
+        self
+    }
+}
+
+/// Configures a policy with its declared defaults, asks it for a plan, with seed 0 and without a
+/// budget, and returns its last accepted offer.
 ///
 /// # Errors
 /// As [`place_with`].
@@ -60,33 +103,33 @@ pub fn place(
     graph: &TestGraph,
     devices: &TestDevices,
 ) -> Result<Offer, PlaceError> {
-    place_with(policy, &[], graph, devices)
+    place_with(policy, &PlaceOptions::default(), graph, devices)
 }
 
-/// Does the same with the keys and values of some settings: `&[("insertion", "false")]`. The others
-/// have their declared defaults.
+/// Does the same with settings, a seed and a budget.
 ///
 /// # Errors
 /// The policy's error, or [`PlaceError::Failed`] if no offer was accepted or the settings are
 /// refused.
 pub fn place_with<P: Policy>(
     policy: &mut P,
-    settings: &[(&str, &str)],
+    options: &PlaceOptions,
     graph: &TestGraph,
     devices: &TestDevices,
 ) -> Result<Offer, PlaceError> {
     let log = Log::silent();
-    let owned = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
-    let entries = settings.iter().map(owned).collect();
-    Config::new(P::SETTINGS, entries, log.clone())
+    Config::new(P::SETTINGS, options.settings.clone(), log.clone())
         .and_then(|config| policy.configure(&config))
         .map_err(|error| PlaceError::Failed(error.to_string()))?;
-    let sink = TestPlan::new(graph, devices);
+    let mut sink = TestPlan::new(graph, devices);
+    if let Some((unit, left)) = &options.budget {
+        sink = sink.with_budget(unit.clone(), *left);
+    }
     policy.place(
         &Graph::new(graph, &log),
         &DeviceSet::new(devices, &log),
         &Plan::new(&sink, &log),
-        0,
+        options.seed,
     )?;
     sink.into_offer()
         .ok_or_else(|| PlaceError::Failed("the policy offered no plan".to_owned()))
@@ -123,10 +166,40 @@ mod tests {
             _graph: &Graph<'_>,
             _devices: &DeviceSet<'_>,
             plan: &Plan<'_>,
-            _seed: u64,
+            seed: u64,
         ) -> Result<(), PlaceError> {
             plan.metric("rounds", f64::from(self.rounds));
+            plan.metric("seed", f64::from(u32::try_from(seed).unwrap_or(u32::MAX)));
             Ok(plan.offer_devices(&[])?)
+        }
+    }
+
+    /// Searches until a tenth of its budget is left.
+    #[derive(Default)]
+    struct Searches;
+
+    impl Policy for Searches {
+        const NAME: &'static str = "searches";
+
+        fn place(
+            &mut self,
+            graph: &Graph<'_>,
+            _devices: &DeviceSet<'_>,
+            plan: &Plan<'_>,
+            _seed: u64,
+        ) -> Result<(), PlaceError> {
+            plan.offer_devices(&vec![0; graph.len()])?;
+            if plan.budget_unit() != BudgetUnit::Fuel {
+                return Ok(());
+            }
+            let reserve = plan.budget_left() / 10;
+            let mut n_steps = 0.0;
+            while plan.budget_left() > reserve {
+                plan.makespan_ns();
+                n_steps += 1.0;
+            }
+            plan.metric("steps", n_steps);
+            Ok(())
         }
     }
 
@@ -134,14 +207,35 @@ mod tests {
     fn policies_are_configured_before_they_place() {
         let devices = cluster("1xCPU");
         let graph = GraphBuilder::new(&devices).build();
-        let with = |settings: &[(&str, &str)]| {
-            place_with(&mut Configured::default(), settings, &graph, &devices)
+        let with = |options: PlaceOptions| {
+            place_with(&mut Configured::default(), &options, &graph, &devices)
         };
-        let rounds = |offer: Offer| offer.metrics[0].1;
+        let metrics = |offer: Offer| [offer.metrics[0].1, offer.metrics[1].1];
         let unset = place(&mut Configured::default(), &graph, &devices).unwrap();
-        assert_eq!(rounds(unset), 4096.0);
-        assert_eq!(rounds(with(&[("rounds", "7")]).unwrap()), 7.0);
-        let refused = with(&[("round", "7")]).unwrap_err();
+        assert_eq!(metrics(unset), [4096.0, 0.0]);
+        let options = PlaceOptions::default();
+        let set = options.clone().with_setting("rounds", "7").with_seed(3);
+        assert_eq!(metrics(with(set).unwrap()), [7.0, 3.0]);
+        let refused = with(options.with_setting("round", "7")).unwrap_err();
         assert_eq!(refused.to_string(), "the policy has no setting `round`");
+    }
+
+    #[test]
+    fn a_search_ends_with_its_budget() {
+        let devices = cluster("1xCPU");
+        let mut graph = GraphBuilder::new(&devices);
+        let [a, b] = ["a", "b"].map(|name| graph.node(name, &[1.0]));
+        graph.edge(a, b, 8);
+        let graph = graph.build();
+        let n_steps = |fuel: u64| {
+            let options = PlaceOptions::default().with_budget(BudgetUnit::Fuel, fuel);
+            let offer = place_with(&mut Searches, &options, &graph, &devices).unwrap();
+            offer.metrics[0].1
+        };
+        // A step costs 64 units, and 8 for each node and edge.
+        assert_eq!(n_steps(10_000), 102.0);
+        assert_eq!(n_steps(1000), 10.0);
+        let unlimited = place(&mut Searches, &graph, &devices).unwrap();
+        assert!(unlimited.metrics.is_empty());
     }
 }

@@ -1,5 +1,6 @@
 //! A plan that checks offers by the host's rules and keeps the last legal one.
 
+use std::cell::Cell;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -32,11 +33,27 @@ pub struct Offer {
     pub reasons: Vec<(Vec<u32>, String)>,
 }
 
+impl Offer {
+    /// Returns the reason for a node's device: the last one that the policy gave for it.
+    pub fn reason_of(&self, node: u32) -> Option<&str> {
+        let mut latest_first = self.reasons.iter().rev();
+        let found = latest_first.find(|(nodes, _)| nodes.contains(&node));
+        found.map(|(_, reason)| reason.as_str())
+    }
+}
+
+/// Units of a budget for a call of the plan, as the host charges fuel.
+const BUDGET_PER_CALL: u64 = 64;
+/// The same for each node and edge of the graph, if the call evaluates the plan.
+const BUDGET_PER_EVALUATED_ITEM: u64 = 8;
+
 /// The plan of a test.
 #[derive(Debug)]
 pub struct TestPlan<'a> {
     graph: &'a TestGraph,
     devices: &'a TestDevices,
+    budget_unit: BudgetUnit,
+    budget_left: Cell<u64>,
     state: RefCell<State>,
 }
 
@@ -57,7 +74,39 @@ impl<'a> TestPlan<'a> {
         Self {
             graph,
             devices,
+            budget_unit: BudgetUnit::Unlimited,
+            budget_left: Cell::new(u64::MAX),
             state: RefCell::default(),
+        }
+    }
+
+    /// Limits the call. Evaluations (`makespan_ns`, `violation`, `transfer_bytes`,
+    /// `peak_bytes_per_device`, `offer`) take as much of the budget as the host charges in fuel: 64
+    /// units, and 8 per node and edge. Nothing else is charged, and a used up budget only makes
+    /// `budget_left` return 0; the host would end the call.
+    pub fn with_budget(self, unit: BudgetUnit, left: u64) -> Self {
+        Self {
+            budget_unit: unit,
+            budget_left: Cell::new(left),
+            ..self
+        }
+    }
+
+    /// Charges an evaluation.
+    fn charge(&self) {
+        if self.budget_unit != BudgetUnit::Unlimited {
+            let counts = self.graph.counts;
+            let items = u64::from(counts.nodes) + u64::from(counts.edges);
+            let charge = BUDGET_PER_CALL + BUDGET_PER_EVALUATED_ITEM * items;
+            self.budget_left
+                .set(self.budget_left.get().saturating_sub(charge));
+        }
+    }
+
+    fn makespan_of(&self, state: &State) -> f64 {
+        match self.check(state) {
+            Ok(()) => self.schedule(state).makespan_ns(),
+            Err(_) => f64::INFINITY,
         }
     }
 
@@ -235,18 +284,17 @@ impl PlanSink for TestPlan<'_> {
     }
 
     fn makespan_ns(&self) -> f64 {
-        let state = self.state.borrow();
-        match self.check(&state) {
-            Ok(()) => self.schedule(&state).makespan_ns(),
-            Err(_) => f64::INFINITY,
-        }
+        self.charge();
+        self.makespan_of(&self.state.borrow())
     }
 
     fn violation(&self) -> Option<Violation> {
+        self.charge();
         self.check(&self.state.borrow()).err()
     }
 
     fn transfer_bytes(&self) -> u64 {
+        self.charge();
         let state = self.state.borrow();
         let graph = self.graph;
         if self.check(&state).is_err() {
@@ -271,6 +319,7 @@ impl PlanSink for TestPlan<'_> {
     }
 
     fn peak_bytes_per_device(&self) -> Vec<u64> {
+        self.charge();
         let state = self.state.borrow();
         let is_known = match self.check(&state) {
             Ok(()) => true,
@@ -310,8 +359,9 @@ impl PlanSink for TestPlan<'_> {
     }
 
     fn offer(&self) -> Result<(), Violation> {
+        self.charge();
         let checked = self.check(&self.state.borrow());
-        let makespan_ns = self.makespan_ns();
+        let makespan_ns = self.makespan_of(&self.state.borrow());
         let mut state = self.state.borrow_mut();
         match checked {
             Ok(()) => {
@@ -333,11 +383,11 @@ impl PlanSink for TestPlan<'_> {
     }
 
     fn budget_left(&self) -> u64 {
-        u64::MAX
+        self.budget_left.get()
     }
 
     fn budget_unit(&self) -> BudgetUnit {
-        BudgetUnit::Unlimited
+        self.budget_unit.clone()
     }
 }
 
@@ -424,6 +474,38 @@ mod tests {
         plan.offer().unwrap();
         let offer = plan.into_offer().unwrap();
         assert_eq!(offer.metrics, [("rounds".to_owned(), 2.0)]);
+    }
+
+    #[test]
+    fn the_last_reason_of_a_node_counts() {
+        let devices = cluster("1xCPU");
+        let mut graph = GraphBuilder::new(&devices);
+        let [a, b, c] = ["a", "b", "c"].map(|name| graph.node(name, &[1.0]));
+        let graph = graph.build();
+        let plan = TestPlan::new(&graph, &devices);
+        plan.set_devices(&[0; 3]);
+        plan.explain(&[a, b], "first");
+        plan.explain(&[b], "second");
+        plan.offer().unwrap();
+        let offer = plan.into_offer().unwrap();
+        assert_eq!(offer.reason_of(a), Some("first"));
+        assert_eq!(offer.reason_of(b), Some("second"));
+        assert_eq!(offer.reason_of(c), None);
+    }
+
+    #[test]
+    fn an_undecided_node_has_no_device() {
+        let devices = cluster("2xCPU");
+        let mut graph = GraphBuilder::new(&devices);
+        graph.node("a", &[1.0]);
+        let graph = graph.build();
+        let plan = TestPlan::new(&graph, &devices);
+        let explanation = |device: u32| {
+            plan.set_devices(&[device]);
+            plan.violation().unwrap().explanation
+        };
+        assert_eq!(explanation(NONE), "it has no device");
+        assert_eq!(explanation(2), "there is no device 2");
     }
 
     #[test]

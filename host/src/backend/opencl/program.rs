@@ -9,6 +9,7 @@ use std::sync::PoisonError;
 
 use smallvec::SmallVec;
 use tracing::debug;
+use tracing::info;
 use tracing::warn;
 
 use super::discover::DeviceFacts;
@@ -237,6 +238,7 @@ impl Programs {
     }
 
     fn compile(&self, source: &ProgramSource, program: &Program) -> Result<(), KernelError> {
+        info!(target: targets::PROGRAM, device = self.name, program = %source, "compiling");
         let compiled = program.build(self.facts.id, c"");
         compiled.map_err(|code| {
             let log = program.log(self.facts.id);

@@ -28,7 +28,6 @@ use super::work::settle;
 use crate::cli::Outcome;
 use crate::cli::output::Output;
 use crate::cli::progress::Progress;
-use crate::cli::table::Table;
 use crate::cli::timing::median;
 use crate::cli::timing::nanoseconds_f64;
 use crate::cli::timing::timed;
@@ -96,11 +95,14 @@ pub(super) fn run(args: &DispatchBench, output: &mut Output) -> Result<Outcome> 
     let progress = Progress::steps(n_steps as u64, "dispatching");
     let ns_per_iteration = calibrate();
     let mut rows = Vec::new();
+    show_head(output)?;
     for case in Case::ALL {
         for threads in args.threads.iter().copied().map(usize::from) {
             progress.set_message(format!("{}, {threads} threads", case.name()));
-            rows.push(measure(case, threads, args, ns_per_iteration)?);
+            let row = measure(case, threads, args, ns_per_iteration)?;
             progress.advance();
+            progress.suspend(|| show_row(&row, output))?;
+            rows.push(row);
         }
     }
     let mut tracing_rows = Vec::new();
@@ -113,7 +115,6 @@ pub(super) fn run(args: &DispatchBench, output: &mut Output) -> Result<Outcome> 
         progress.advance();
     }
     drop(progress);
-    show(&rows, output)?;
     tracing::show(&tracing_rows, output)?;
     output.json(&DispatchReport {
         report: Report {
@@ -233,21 +234,26 @@ fn calibrate() -> f64 {
     nanoseconds_f64(median(&mut times)) / f64::from(N)
 }
 
-fn show(rows: &[Row], output: &mut Output) -> Result<()> {
-    let mut table = Table::new(["case", "nodes", "threads", "ns/node", "best", "METG(50%)"])
-        .with_numbers(&[1, 2, 3, 4, 5]);
-    for row in rows {
-        table.add_row([
-            row.case.to_owned(),
-            row.nodes.to_string(),
-            row.threads.to_string(),
-            format!("{:.1}", row.ns_per_node),
-            format!("{:.1}", row.best_ns_per_node),
-            row.metg50_ns
-                .map_or_else(|| "-".to_owned(), |ns| format!("{ns:.0} ns")),
-        ]);
-    }
-    output.table(&table)
+/// Prints the head of the table, whose rows are printed as they are measured: all of them take
+/// minutes. Columns therefore have a fixed width.
+fn show_head(output: &mut Output) -> Result<()> {
+    output.line(format_args!(
+        "{:<11}  {:>7}  {:>7}  {:>9}  {:>9}  {:>9}",
+        "case", "nodes", "threads", "ns/node", "best", "METG(50%)"
+    ))
+}
+
+fn show_row(row: &Row, output: &mut Output) -> Result<()> {
+    let metg = row.metg50_ns;
+    output.line(format_args!(
+        "{:<11}  {:>7}  {:>7}  {:>9.1}  {:>9.1}  {:>9}",
+        row.case,
+        row.nodes,
+        row.threads,
+        row.ns_per_node,
+        row.best_ns_per_node,
+        metg.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.0} ns"))
+    ))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]

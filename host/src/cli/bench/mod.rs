@@ -5,6 +5,7 @@ mod dag;
 #[cfg(feature = "opencl")]
 mod device;
 mod dispatch;
+mod evaluation;
 #[cfg(feature = "cuda")]
 mod gpu;
 #[cfg(any(feature = "cuda", feature = "opencl"))]

@@ -18,6 +18,7 @@ use clap::ValueHint;
 use serde::Serialize;
 
 use super::Report;
+use super::evaluation;
 use super::memory::PeakMemory;
 use super::replacement;
 use crate::candidates::Candidates;
@@ -124,6 +125,7 @@ struct Reports {
     #[serde(flatten)]
     of_graphs: Report<Row>,
     replacement: Vec<replacement::Row>,
+    evaluation: Vec<evaluation::Row>,
 }
 
 /// What one row is measured on.
@@ -160,12 +162,15 @@ pub(super) fn run(args: &PlacementBench, output: &mut Output) -> Result<Outcome>
     show(&rows, output)?;
     let replacement = replacement::measure(args.repetitions, args.seed)?;
     replacement::show(&replacement, output)?;
+    let evaluation = evaluation::measure(args.repetitions)?;
+    evaluation::show(&evaluation, output)?;
     output.json(&Reports {
         of_graphs: Report {
             bench: "placement",
             rows,
         },
         replacement,
+        evaluation,
     })?;
     Ok(Outcome::Done)
 }

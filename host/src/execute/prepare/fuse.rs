@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::Action;
 use super::kernels::{KernelCache, KernelKey, kernel_device, refused};
 use crate::device::{
-    FusedNode, KernelConstruction, KernelCreationError, check_node, construct_kernel,
+    FusedNode, KernelConstruction, KernelCreationError, PlainKernels, check_node, construct_kernel,
 };
 use crate::execute::error::{ExecuteError, NodeSite};
 use crate::graph::NodeId;
@@ -39,7 +39,9 @@ impl KernelCache {
                 },
             );
         };
-        let rewritten = rewrite(&self.graph, &self.devices, &self.registry, plan, on_fused);
+        let (graph, devices, registry) = (&self.graph, &self.devices, &self.registry);
+        let plain_kernels = PlainKernels::default();
+        let rewritten = rewrite(graph, devices, registry, plan, &plain_kernels, on_fused);
         let Rewritten { plan, fused } = rewritten.map_err(|(device, source)| {
             let device = self.devices.get(device);
             let name = device.map_or("", |device| &device.attributes().name);

@@ -13,6 +13,7 @@ use super::nodes::type_attr;
 use crate::graph::AttrValue;
 use crate::graph::Input;
 use crate::graph::NodeId;
+use crate::tensor::DType;
 
 impl Lowerer<'_> {
     /// Adds the branches of an `If` or `Case`.
@@ -172,10 +173,15 @@ impl Lowerer<'_> {
             .pivot
             .filter(|_| caller.guard.is_needed && !is_guarded);
         let inputs = [data.data(), selector.data()].into_iter();
+        // A handle does not leave the device of its resource, whatever the caller requests.
+        let device = match self.dtype(data) {
+            DType::Resource => self.assembler.graph().requested(data.node).to_owned(),
+            _ => caller.device.clone(),
+        };
         self.add(New {
             name: format!("{}/{name}", caller.name),
             op,
-            device: &caller.device,
+            device: &device,
             attrs,
             inputs: inputs
                 .chain(controls)

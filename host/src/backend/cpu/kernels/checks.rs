@@ -113,7 +113,7 @@ fn special<T: Element>(
     Ok(found)
 }
 
-/// TensorFlow `Abort`, which ends the process there. Here it ends the run: the process is the app's.
+/// TensorFlow `Abort`, which ends the process there. Here it ends the run: the process is an app's.
 fn abort(node: &KernelConstruction<'_>) -> Made {
     let message = string_attr(node, "error_msg", "")?.to_owned();
     kernel(move |_| Err(KernelError::invalid(format!("aborted: {message}"))))
