@@ -294,6 +294,9 @@ class Bench:
         for model, count in CONTROL_FLOW.items():
             if threads > 1 and count > 1:
                 continue  # Nothing in them can be done at one time.
+            if not (self.args.folder / "models" / f"{model}.pb").exists():
+                self.lineup.absent.setdefault(model, "TensorFlow makes the graph, and is absent")
+                continue
             command = lambda args, framework: open_model(args, framework, model)
             sides = [self.own_side(threads, command)]
             sides += self.opened(model, "TensorFlow", TENSORFLOW, threads, command, self.latency_trial)

@@ -664,7 +664,8 @@ fn what_cannot_run_says_why() {
     );
     assert_eq!(
         message("s"),
-        "node `s` (Switch): control flow is not implemented"
+        "cannot prepare node `s` (Switch) on /job:localhost/replica:0/task:0/device:CPU:0: the \
+         node has inputs: 1, outputs: 1; a Switch takes inputs: 2"
     );
     assert!(message("p").contains("registered for placement only"));
 }

@@ -515,7 +515,7 @@ mod tests {
             (&b""[..], "empty"),
             (b"(module)", "text"),
             (b"  (component)", "text"),
-            (b"\x7fELF", "not WebAssembly"),
+            (b"\x7fELF", "not a WebAssembly file"),
             (b"\0asm\x09\0\0\0", "unknown version"),
             (b"\0asm\x01\0\0\0\x01\x7f", "damaged WebAssembly"),
         ] {

@@ -259,7 +259,7 @@ impl KernelCache {
         };
         if inputs.len() != n_inputs || matches!(action, Action::PassOn) && outputs.len() != 1 {
             return Err(invalid(format!(
-                "{op} does not have {} inputs and {} outputs",
+                "the node has inputs: {}, outputs: {}; a {op} takes inputs: {n_inputs}",
                 inputs.len(),
                 outputs.len()
             )));
