@@ -34,8 +34,8 @@ pub(super) struct PlacementView<'a> {
     expected_ns: f64,
     /// Whether all rates of the cost model were measured.
     is_calibrated: bool,
-    /// Most bytes that the plan needs on each device at one time: what the memory rule compares with
-    /// the capacity.
+    /// Most bytes that the plan needs on each device at one time: what the memory rule compares
+    /// with the capacity.
     expected_peak_bytes: Vec<u64>,
     #[serde(flatten)]
     summary: PlacementSummary,

@@ -27,8 +27,8 @@ pub(crate) struct Rewritten {
 
 /// Asks each device of a plan to rewrite its part (TensorFlow `Device::MaybeRewriteGraph`). Calls
 /// `on_fused` for each set of nodes that one kernel will compute, with the time at which the device
-/// was asked. Devices that do not execute single nodes are not asked. `plain_kernels` belongs to the
-/// graph, the devices and the registry; a caller with many plans keeps it.
+/// was asked. Devices that do not execute single nodes are not asked. `plain_kernels` belongs to
+/// the graph, the devices and the registry; a caller with many plans keeps it.
 ///
 /// # Errors
 /// The device that failed, and its error; a panic of the device becomes an error.

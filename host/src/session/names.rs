@@ -51,8 +51,8 @@ fn is_number(text: &str) -> bool {
 }
 
 /// The node name with the fewest edits to `wanted`, if at most a third of its letters would have to
-/// change. Otherwise the shortest name whose last part contains `wanted`, in letters of either case:
-/// `resnet/head/Softmax` for `softmax`.
+/// change. Otherwise the shortest name whose last part contains `wanted`, in letters of either
+/// case: `resnet/head/Softmax` for `softmax`.
 pub(super) fn nearest(graph: &Graph, wanted: &str) -> Option<String> {
     similar(graph, wanted).or_else(|| containing(graph, wanted))
 }

@@ -21,7 +21,7 @@ const COMMANDS: [&str; 7] = [
     "run {} --policy {} --strict-policy",
 ];
 
-/// `policy_status`: 2 if the file cannot be read, as a wrong argument; 1 if the policy is too large.
+/// `policy_status`: 2 if the file cannot be read, as a wrong argument; 1 if a policy is too large.
 fn is_refused(path: &str, parts: &str, policy_status: i32) {
     placewright(args("place {}", &[path])).expect_error(1, &[path, parts]);
     for command in COMMANDS {

@@ -68,8 +68,8 @@ pub struct PlaceOptions {
     pub settings: Vec<(String, String)>,
     /// The seed that the policy gets.
     pub seed: u64,
-    /// What [`Plan::budget_left`] returns at the start, and its unit. `None`: no limit, as in native
-    /// builds.
+    /// What [`Plan::budget_left`] returns at the start, and its unit. `None`: no limit, as in
+    /// native builds.
     pub budget: Option<(BudgetUnit, u64)>,
 }
 
