@@ -81,7 +81,7 @@ fn the_program_of_an_app() {
     let (status, _, stderr) = program("devices --device-count NPU=x", &[]);
     assert!(status == Some(2) && stderr.contains("TYPE=N"), "{stderr}");
     let (status, _, stderr) = program("place {} --memory NPU:7=1KiB", &[&graph]);
-    assert!(status == Some(1) && stderr.contains("NPU:1"), "{stderr}");
+    assert!(status == Some(2) && stderr.contains("NPU:1"), "{stderr}");
     let one = json(program("devices --device-count NPU=1 --json", &[]));
     assert_eq!(one["devices"].as_array().unwrap().len(), 2);
 }

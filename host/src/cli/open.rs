@@ -119,6 +119,10 @@ pub(super) fn open(
         .map_err(|err| with_context(err, graph, args))?;
     drop(progress);
     let report = session.report();
+    let failed = report.policy().into_iter().flat_map(|it| &it.failed);
+    if let Some(failed) = failed.map(|it| &it.error).find(|err| is_not_wasm(err)) {
+        return Err(UsageError(failed.to_string()).into());
+    }
     for problem in &report.calibration_problems {
         output.note(problem);
     }
@@ -323,6 +327,9 @@ pub(super) fn with_context(err: Error, graph: &Path, args: &PlacementArgs) -> an
         Error::Ladder(LadderError::Request(err)) if is_usage(&err) => {
             UsageError(err.to_string()).into()
         }
+        Error::Ladder(LadderError::Strict(err)) if is_not_wasm(&err) => {
+            UsageError(err.to_string()).into()
+        }
         Error::Device(DeviceError::InvalidArgument(problem)) => UsageError(problem).into(),
         Error::Pin { .. } => UsageError(format!("--pin: {err}")).into(),
         Error::Import(err) => anyhow::Error::new(err).context(graph.display().to_string()),
@@ -339,13 +346,18 @@ pub(super) fn with_context(err: Error, graph: &Path, args: &PlacementArgs) -> an
     }
 }
 
+/// A service that is given such bytes goes on with the next policy of its ladder; a user of the
+/// program has passed a wrong file.
+fn is_not_wasm(err: &PolicyError) -> bool {
+    matches!(*err.kind, PolicyErrorKind::NotWasm { .. })
+}
+
 fn is_usage(err: &PolicyError) -> bool {
     matches!(
         *err.kind,
         PolicyErrorKind::NotFound { .. }
             | PolicyErrorKind::UnknownSetting { .. }
             | PolicyErrorKind::Config(_)
-            | PolicyErrorKind::NotWasm { .. }
             | PolicyErrorKind::Read { .. }
     )
 }

@@ -392,7 +392,6 @@ impl PolicyErrorKind {
             | Self::Config(_)
             | Self::InvalidTask { .. }
             | Self::NotFound { .. }
-            | Self::NotWasm { .. }
             | Self::Read { .. } => Fault::User,
             _ => Fault::Guest,
         }
