@@ -209,6 +209,10 @@ impl Scope {
     /// # Errors
     /// As [`Self::while_loop`]; [`BuildError::Shape`] if an initial value does not have the shape
     /// that is declared.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "groups are handles, which are made on the spot"
+    )]
     pub fn while_loop_with<V: Values>(
         &self,
         variables: V,
@@ -552,8 +556,8 @@ impl<'a> NewLoop<'a> {
                     node: self.node.clone(),
                     op: WHILE.to_owned(),
                     variable,
-                    before: before.clone(),
-                    after,
+                    before: Box::new(before.clone()),
+                    after: Box::new(after),
                 });
             }
         }
@@ -590,10 +594,10 @@ fn check_results(
             return Err(BuildError::ResultType {
                 node: node.to_owned(),
                 op: op.to_owned(),
-                body: body.title.to_string(),
+                body: body.title.to_string().into(),
                 result,
                 expected: expected[result],
-                reason: format!("as in {of}"),
+                reason: format!("as in {of}").into(),
                 found,
             });
         }

@@ -184,13 +184,13 @@ pub enum BuildError {
         /// Its op.
         op: String,
         /// The body, as text.
-        body: String,
+        body: Box<str>,
         /// Index of the result.
         result: usize,
         /// The expected type.
         expected: DType,
         /// Reason for the expected type.
-        reason: String,
+        reason: Box<str>,
         /// Type of the result.
         found: DType,
     },
@@ -206,9 +206,9 @@ pub enum BuildError {
         /// Index of the variable.
         variable: usize,
         /// What is known of its shape before an iteration.
-        before: PartialShape,
+        before: Box<PartialShape>,
         /// What is known of its shape after the iteration.
-        after: PartialShape,
+        after: Box<PartialShape>,
     },
     /// The arguments of a function are not those that its body takes.
     #[error("function `{function}`: {problem}")]

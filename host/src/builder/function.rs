@@ -217,6 +217,10 @@ impl Scope {
     /// it uses values of a body that this scope is not in, [`BuildError::ArgumentCount`] and
     /// [`BuildError::ArgumentType`] for groups that are not known at compile time,
     /// [`BuildError::Shape`] if the shapes contradict the function.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "groups are handles, which are made on the spot"
+    )]
     pub fn call<A: Values, R: Values>(
         &self,
         function: &TypedFunction<A, R>,

@@ -303,7 +303,7 @@ impl<'a> Lowerer<'a> {
             if free_constants.get(node.index()) == Some(&true) {
                 controls.clear();
             }
-            let (id, is_guarded) = self.copy(scope, node, name, &device, &inputs, controls)?;
+            let (id, is_guarded) = self.copy(scope, node, &name, &device, &inputs, controls)?;
             if self.is_stateful(op) {
                 returned.effects.push(id);
             }
@@ -332,7 +332,7 @@ impl<'a> Lowerer<'a> {
         &mut self,
         scope: &Scope<'_>,
         node: NodeId,
-        name: String,
+        name: &str,
         device: &str,
         inputs: &[Source],
         mut controls: Vec<NodeId>,
@@ -357,15 +357,15 @@ impl<'a> Lowerer<'a> {
         let shapes: Vec<PartialShape> = shapes.collect();
         let edges: Vec<Input> = edges.collect();
         let Some(definition) = self.ops.get(op).cloned() else {
-            let id = self.copy_undefined(graph, node, &name, device, attrs, &edges)?;
+            let id = self.copy_undefined(graph, node, name, device, attrs, &edges)?;
             return Ok((id, is_guarded));
         };
-        let attrs = self.completed(&definition, attrs, &name)?;
+        let attrs = self.completed(&definition, attrs, name)?;
         let known = match scope.is_outermost {
             true => shapes.as_slice(),
             false => &[],
         };
-        let id = self.append(&name, &definition, &attrs, &edges, device, known)?;
+        let id = self.append(name, &definition, &attrs, &edges, device, known)?;
         Ok((id, is_guarded))
     }
 

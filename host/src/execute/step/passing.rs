@@ -100,11 +100,11 @@ pub(in crate::execute) fn leave_after_loop(
     rank: u32,
     value: u32,
 ) -> Result<(), ExecuteError> {
-    // SAFETY: the loop has ended, and `value` is one of those that it has read.
-    catch_unwind(AssertUnwindSafe(|| {
-        drop(unsafe { stage.frame().leave(value) })
-    }))
-    .map_err(|panic| {
+    let leave = AssertUnwindSafe(|| {
+        // SAFETY: the loop has ended, and `value` is one of those that it has read.
+        drop(unsafe { stage.frame().leave(value) });
+    });
+    catch_unwind(leave).map_err(|panic| {
         let execution = OpExecution::new(stage, request, rank);
         execution.panicked(panic_message(&*panic))
     })
