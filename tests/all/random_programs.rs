@@ -1,8 +1,7 @@
 //! Random programs of branches, loops, functions and effects: built by a `GraphBuilder`, run by a
 //! session on devices that reject each other's memory, and equal to a plain interpreter.
 //!
-//! `PLACEWRIGHT_PROGRAMS` sets their number and `PLACEWRIGHT_SEED` the first seed. With
-//! `PLACEWRIGHT_VARIABLES` they read and assign variables.
+//! `PLACEWRIGHT_PROGRAMS` sets their number and `PLACEWRIGHT_SEED` the first seed.
 
 mod build;
 mod endings;

@@ -242,7 +242,11 @@ impl<'a> OpBuilder<'a> {
             };
             edges.push(Input::Data { node, slot });
         }
-        edges.extend(control_edges(&self.control, &edges));
+        edges.extend(control_edges(
+            &self.control,
+            &edges,
+            calls_functions(&attrs),
+        ));
         let id = graph.append(
             &OpNode {
                 name: &node,
@@ -498,8 +502,18 @@ impl Prepared {
     }
 }
 
-/// Returns one control edge per node; nodes with a data edge need none.
-fn control_edges(control: &[Operation], data: &[Input]) -> Vec<Input> {
+/// Returns whether a node with these attributes calls functions.
+fn calls_functions(attrs: &AttrSet) -> bool {
+    attrs.iter().any(|(_, value)| match value {
+        AttrValue::List(values) => matches!(values.first(), Some(AttrValue::Function(..))),
+        value => matches!(value, AttrValue::Function(..)),
+    })
+}
+
+/// Returns one control edge per node. Nodes with a data edge need none, unless the node calls
+/// functions: their nodes run as soon as their own inputs are there, and wait for nothing else
+/// than control edges of the call.
+fn control_edges(control: &[Operation], data: &[Input], calls_functions: bool) -> Vec<Input> {
     let mut nodes: Vec<NodeId> = control.iter().map(|after| after.node).collect();
     nodes.sort_unstable();
     nodes.dedup();
@@ -507,7 +521,7 @@ fn control_edges(control: &[Operation], data: &[Input]) -> Vec<Input> {
         data.iter()
             .any(|edge| matches!(edge, Input::Data { node: from, .. } if *from == node))
     };
-    nodes.retain(|&node| !is_waited_for(node));
+    nodes.retain(|&node| calls_functions || !is_waited_for(node));
     nodes.into_iter().map(Input::Control).collect()
 }
 

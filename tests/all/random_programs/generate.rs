@@ -43,7 +43,6 @@ pub(super) fn program(seed: u64, n_statements: usize, n_devices: usize) -> Progr
         variables: variables.iter().map(|(data, _)| data.kind).collect(),
         n_left: n_statements,
         n_devices,
-        has_variables: std::env::var_os("PLACEWRIGHT_VARIABLES").is_some(),
     };
     let main = generator.block(0, &[], Wanted::Some(4), Vec::new());
     Program {
@@ -97,9 +96,6 @@ struct Generator {
     /// Number of statements that may still be written.
     n_left: usize,
     n_devices: usize,
-    /// Whether programs read and assign variables. Some of them read one before it is assigned,
-    /// which is not understood yet: seed 40.
-    has_variables: bool,
 }
 
 /// A block that is being written.
@@ -236,13 +232,13 @@ impl Generator {
             4..=6 if may_nest => self.repeat(depth, draft),
             7 if may_nest => self.function(depth, draft),
             8..=9 if !self.functions.is_empty() => self.call(draft),
-            10 if self.has_variables => {
+            10 => {
                 let variable = self.random.below(self.variables.len());
                 let value = self.pick(draft, self.variables[variable]);
                 let statement = Statement::AssignAdd { variable, value };
                 self.write(draft, statement, &[], true);
             }
-            11 if self.has_variables => {
+            11 => {
                 let variable = self.random.below(self.variables.len());
                 let kind = self.variables[variable];
                 self.write(draft, Statement::Read { variable }, &[kind], true);

@@ -371,6 +371,24 @@ fn control_dependencies_on_operations_around_are_those_of_the_node() {
 }
 
 #[test]
+fn a_node_that_calls_waits_also_for_nodes_whose_results_it_takes() {
+    let b = builder();
+    let x = b.placeholder::<f32>("x", [2]).unwrap();
+    let p = b.placeholder::<bool>("p", PartialShape::scalar()).unwrap();
+    let y = b.named("y").neg(x).unwrap();
+    b.cond(p, |b| b.control_dependencies([y]).add(y, x), |_| Ok(x))
+        .unwrap();
+    let loops = b.control_dependencies([y]);
+    loops.while_loop(y, |_, _| Ok(p), |_, y| Ok(y)).unwrap();
+    // All other nodes start when their inputs are there.
+    loops.named("sum").add(y, x).unwrap();
+    let graph = b.finish();
+    assert_eq!(waits_for(&graph, "cond"), ["p", "y", "x", "y"]);
+    assert_eq!(waits_for(&graph, "while"), ["y", "p", "y"]);
+    assert_eq!(waits_for(&graph, "sum"), ["y", "x"]);
+}
+
+#[test]
 fn devices_names_and_colocation_work_inside_of_bodies() {
     let b = builder();
     let x = b.placeholder::<f32>("x", [2]).unwrap();
