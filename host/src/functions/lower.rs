@@ -278,6 +278,10 @@ impl<'a> Lowerer<'a> {
             let form = Form::of(op).or_else(|| self.library.find_function(op).map(|_| Form::Call));
             let is_conditional = conditional.add(graph, node);
             if let Some(form) = form {
+                // As nodes with effects do; a call passes the pivot on to its function.
+                if form != Form::Call && self.is_stateful(op) {
+                    controls.extend(scope.guard.pivot);
+                }
                 let mut caller = Caller {
                     graph,
                     node,

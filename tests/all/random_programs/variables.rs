@@ -96,3 +96,49 @@ fn a_branch_that_requests_another_device_updates_a_variable_where_it_is() {
         assert_eq!(found[1].as_slice::<f32>().unwrap(), [x]);
     }
 }
+
+#[test]
+fn effects_in_a_branch_of_a_function_wait_for_what_the_call_waits_for() {
+    let b = GraphBuilder::new("order");
+    let p = b
+        .placeholder::<bool>("p", PartialShape::scalar())
+        .unwrap();
+    let (x, is_set) = variable(&b, "/device:CPU:0", 1.0).unwrap();
+    let function = b.function("function", |b, (p,): (Value<bool>,)| {
+        let y = b.cond(p, |b| read(b, x), |b| b.scalar(0.0f32))?;
+        let zero = b.scalar(0)?;
+        let n = b.while_loop(
+            zero,
+            |b, n| b.less_equal(b.cast::<f32>(n)?, read(b, x)?),
+            |b, n| b.add(n, 1),
+        )?;
+        Ok((y, n))
+    });
+    let (y, n) = b
+        .control_dependencies([is_set])
+        .call(&function.unwrap(), (p,))
+        .unwrap();
+    b.named("y").identity(y).unwrap();
+    b.named("n").identity(n).unwrap();
+    let session = session(b.finish());
+    let graph = session.graph();
+    for read in ["cond/then", "while/cond"] {
+        let read = format!("function/{read}/ReadVariableOp");
+        let mut reached = vec![graph.find_node(&read).unwrap().0];
+        let mut next = 0;
+        while let Some(&node) = reached.get(next) {
+            next += 1;
+            for &producer in graph.predecessors().row(node as usize) {
+                if !reached.contains(&producer) {
+                    reached.push(producer);
+                }
+            }
+        }
+        let assign = graph.find_node("AssignVariableOp").unwrap();
+        assert!(reached.contains(&assign.0), "{read}");
+    }
+    let p = Tensor::from_values(Shape::scalar(), &[Boolean::TRUE]).unwrap();
+    let found = session.run(&[("p", p)], &["y", "n"]).unwrap();
+    assert_eq!(found[0].as_slice::<f32>().unwrap(), [1.0]);
+    assert_eq!(found[1].as_slice::<i32>().unwrap(), [2]);
+}
