@@ -100,9 +100,7 @@ fn a_branch_that_requests_another_device_updates_a_variable_where_it_is() {
 #[test]
 fn effects_in_a_branch_of_a_function_wait_for_what_the_call_waits_for() {
     let b = GraphBuilder::new("order");
-    let p = b
-        .placeholder::<bool>("p", PartialShape::scalar())
-        .unwrap();
+    let p = b.placeholder::<bool>("p", PartialShape::scalar()).unwrap();
     let (x, is_set) = variable(&b, "/device:CPU:0", 1.0).unwrap();
     let function = b.function("function", |b, (p,): (Value<bool>,)| {
         let y = b.cond(p, |b| read(b, x), |b| b.scalar(0.0f32))?;
