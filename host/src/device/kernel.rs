@@ -1,6 +1,6 @@
 //! Kernels: one op on one device type.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::fmt;
 use std::sync::Arc;
 
@@ -163,6 +163,37 @@ impl Outputs<'_> {
         match self {
             Self::Borrowed(slots) => slots,
             Self::Owned(slots) => slots,
+        }
+    }
+}
+
+/// An output whose elements are about to be written.
+struct UnfilledOutput<'b, 'a> {
+    outputs: RefMut<'b, Outputs<'a>>,
+    index: usize,
+    /// The output's own tensor, or `None` if the planned one is written.
+    own: Option<Tensor>,
+}
+
+impl UnfilledOutput<'_, '_> {
+    #[inline(never)]
+    fn bytes(&mut self) -> Result<&mut [u8], KernelError> {
+        let tensor = match &mut self.own {
+            Some(own) => Some(own),
+            None => self.outputs.slots()[self.index].planned.as_mut(),
+        };
+        let bytes = tensor.and_then(Tensor::as_bytes_mut);
+        let bytes = bytes.ok_or(TensorError::NotOnHost)?;
+        if cfg!(debug_assertions) {
+            bytes.fill(UNWRITTEN);
+        }
+        Ok(bytes)
+    }
+
+    #[inline(never)]
+    fn finish(mut self) {
+        if let Some(own) = self.own.take() {
+            self.outputs.slots()[self.index].set_own(own);
         }
     }
 }
@@ -481,27 +512,37 @@ impl<'a> KernelContext<'a> {
         shape: &Shape,
         fill: impl FnOnce(&mut [u8]) -> Result<(), KernelError>,
     ) -> Result<(), KernelError> {
+        let mut output = self.begin_output(index, dtype, shape)?;
+        fill(output.bytes()?)?;
+        output.finish();
+        Ok(())
+    }
+
+    /// What [`Self::fill_output_bytes`] does before it calls `fill`. It is a function of its own,
+    /// because the compiler copies the rest for each of a thousand types of `fill`.
+    #[inline(never)]
+    fn begin_output(
+        &self,
+        index: usize,
+        dtype: DType,
+        shape: &Shape,
+    ) -> Result<UnfilledOutput<'_, 'a>, KernelError> {
         check_rank(shape)?;
-        let fill = |bytes: &mut [u8]| {
-            if cfg!(debug_assertions) {
-                bytes.fill(UNWRITTEN);
-            }
-            fill(bytes)
-        };
         let mut outputs = self.outputs.borrow_mut();
         let slots = outputs.slots();
         let n_outputs = slots.len();
         let slot = slots.get_mut(index);
         let slot = slot.ok_or_else(|| no_such_output(index, n_outputs))?;
-        if !slot.is_forwarded
-            && let Some(planned) = slot.planned_as(dtype, shape)
-        {
-            return fill(planned.as_bytes_mut().ok_or(TensorError::NotOnHost)?);
-        }
-        let mut tensor = self.allocate_output(index, dtype, shape.clone())?;
-        fill(tensor.as_bytes_mut().ok_or(TensorError::NotOnHost)?)?;
-        slot.set_own(tensor);
-        Ok(())
+        let own = if !slot.is_forwarded && slot.planned_as(dtype, shape).is_some() {
+            None
+        } else {
+            Some(self.allocate_output(index, dtype, shape.clone())?)
+        };
+        Ok(UnfilledOutput {
+            outputs,
+            index,
+            own,
+        })
     }
 
     /// Changes output `index`, which is already set, in place; `update` gets its shape and

@@ -39,7 +39,7 @@ pub struct Executor {
     sync_on_finish: bool,
     n_runs: AtomicU64,
     load: Arc<Load>,
-    /// The plans that are still in use: their idle stages are dropped when memory is short.
+    /// The plans that are still in use: their idle run states are dropped when memory is short.
     prepared: Mutex<Vec<Weak<PreparedPlan>>>,
     /// The session that owns the stateful kernels.
     session: Arc<str>,
@@ -215,9 +215,9 @@ impl Executor {
         let pool = self.pool(program, options)?;
         let config = self.config(program, pool);
         let variant = prepared.variants.find(program, &feeds, config);
-        let (mut stage, choice) = variant.take_stage(program, || self.free_idle_memory())?;
+        let (mut state, choice) = variant.take_run_state(program, || self.free_idle_memory())?;
         // Unique across executors, whose runs may use the same devices.
-        stage.begin(next_step_number());
+        state.begin(next_step_number());
         let trial_started = choice.trial.map(|round| (round, Instant::now()));
         let trial_ended = || {
             trial_started.map(|(round, started)| Trial {
@@ -233,7 +233,7 @@ impl Executor {
             .and_then(|timeout| Instant::now().checked_add(timeout));
         // Read here, because the run takes the feeds.
         let fed_bytes = |&feed: &u32| feeds[feed as usize].len_bytes() as u64;
-        let feed_bytes = stage.compiled.feeds.iter().map(fed_bytes).sum();
+        let feed_bytes = state.compiled.feeds.iter().map(fed_bytes).sum();
         let fetched_feeds = program
             .plan
             .fetches()
@@ -249,34 +249,34 @@ impl Executor {
             interrupts: Interrupts::new(self.closed.clone(), options.cancel.clone(), deadline),
             listeners: listen(
                 recorder,
-                stage.compiled.operations.len(),
+                state.compiled.operations.len(),
                 choice.mode != ExecutionMode::Shared,
             ),
             load: Arc::clone(&self.load),
             has_spinning_workers: choice.mode == ExecutionMode::Spinning,
             async_cancel: CancelToken::default(),
         };
-        let (mut stage, outcome) = match pool {
+        let (mut state, outcome) = match pool {
             // Without arenas memory is short, and concurrent steps hold more of it: one operation
             // executes at a time. Even then this thread cannot execute all of them if some end
             // later, on other threads.
             Some(pool)
                 if choice.mode == ExecutionMode::Shared
-                    && (stage.has_arenas || program.is_async) =>
+                    && (state.has_arenas || program.is_async) =>
             {
-                run_with_helpers(stage, request, pool.shared())
+                run_with_helpers(state, request, pool.shared())
             }
             _ => {
-                let outcome = run_serially(&stage, &request);
-                (stage, outcome)
+                let outcome = run_serially(&state, &request);
+                (state, outcome)
             }
         };
         recorder.record_since(started, EventKind::Run { run });
         let outcome = match self.sync_on_finish {
-            true => outcome.and_then(|()| stage.sync(recorder)),
+            true => outcome.and_then(|()| state.sync(recorder)),
             false => outcome,
         };
-        let finished = stage.finish(recorder);
+        let finished = state.finish(recorder);
         let outcome = outcome.and(finished);
         if let Err(failure) = outcome {
             if let (ExecuteError::TimedOut(_), Some(mut trial)) = (&failure, trial_ended()) {
@@ -284,7 +284,7 @@ impl Executor {
                 trial.duration *= 2;
                 variant.time_out(trial);
             }
-            let failure = match stage.out_of_memory.take() {
+            let failure = match state.out_of_memory.take() {
                 // The memory that the run needs says more than the tensor that did not fit.
                 Some(out_of_memory) if failure.code() == StatusCode::ResourceExhausted => {
                     out_of_memory
@@ -293,25 +293,25 @@ impl Executor {
             };
             // Remaining tensors may belong to an app and panic when they are dropped.
             let cleared = catch_unwind(AssertUnwindSafe(move || {
-                stage.clear();
-                stage
+                state.clear();
+                state
             }));
-            if let Ok(stage) = cleared {
-                variant.give_back(stage);
+            if let Ok(state) = cleared {
+                variant.give_back(state);
             }
             return Err(failure);
         }
         let mut totals = RunTotals {
-            n_ops: stage.compiled.n_kernels,
+            n_ops: state.compiled.n_kernels,
             feed_bytes,
-            transfer_bytes: stage.frame_mut().transferred_bytes(),
+            transfer_bytes: state.values_mut().transferred_bytes(),
             ..RunTotals::default()
         };
         let fetches = program.plan.fetches().iter().enumerate();
         let fetched = fetches
             .map(|(index, fetch)| match *fetch {
                 Fetch::Step(..) => {
-                    let fetched = stage.frame_mut().take_fetched(index);
+                    let fetched = state.values_mut().take_fetched(index);
                     let fetched = fetched.expect("every fetch has been executed");
                     totals.fetch_bytes += fetched.len_bytes() as u64;
                     fetched
@@ -319,8 +319,8 @@ impl Executor {
                 Fetch::Fed(..) => fetched_feeds.next().expect("one per such fetch"),
             })
             .collect();
-        variant.learn(&mut stage, config, trial_ended());
-        variant.give_back(stage);
+        variant.learn(&mut state, config, trial_ended());
+        variant.give_back(state);
         Ok((fetched, totals))
     }
 

@@ -7,7 +7,7 @@
 //! The operations of a loop have consecutive ranks, a [`Region`]. One thread executes them in order
 //! and starts again, as long as a `NextIteration` is live. TensorFlow may execute iterations of one
 //! loop at the same time; the results are the same. A region has no tensors or counters of its own:
-//! each iteration writes the same values of the run's frame again.
+//! each iteration writes the same values of the run again.
 //!
 //! Plans without branches and loops have no [`Flow`], and their runs do not use this module.
 
@@ -17,7 +17,7 @@ use std::time::Instant;
 use super::compile::Operation;
 use super::error::ExecuteError;
 use super::prepare::{Action, Program};
-use super::run::{Request, Stage};
+use super::run::{Request, RunState};
 use super::step;
 use crate::graph::{BodyId, Csr, is_exit};
 use crate::memory::LoopSteps;
@@ -342,19 +342,19 @@ pub(super) enum Begun {
 /// Begins an operation outside of all loops: finds out whether it is dead, or executes the loop
 /// that starts with it.
 pub(super) fn begin(
-    stage: &Stage,
+    state: &RunState,
     request: &Request,
     rank: u32,
     events: &mut Vec<Event>,
 ) -> Result<Begun, ExecuteError> {
-    let Some(flow) = &stage.compiled.flow else {
+    let Some(flow) = &state.compiled.flow else {
         return Ok(Begun::Live);
     };
     if let Some(region) = flow.region_at(rank) {
-        run_loop(stage, request, flow, region, events)?;
+        run_loop(state, request, flow, region, events)?;
         return Ok(Begun::Ended(region.end - 1));
     }
-    Ok(match settle(stage, request, flow, rank)? {
+    Ok(match settle(state, request, flow, rank)? {
         true => Begun::Live,
         false => Begun::Ended(rank),
     })
@@ -362,18 +362,18 @@ pub(super) fn begin(
 
 /// Executes all operations on this thread, in the order of their ranks.
 pub(super) fn run(
-    stage: &Stage,
+    state: &RunState,
     request: &Request,
     flow: &Flow,
     events: &mut Vec<Event>,
 ) -> Result<(), ExecuteError> {
-    let end = to_u32(stage.compiled.operations.len());
-    run_range(stage, request, flow, (0, end), &flow.outermost, events)
+    let end = to_u32(state.compiled.operations.len());
+    run_range(state, request, flow, (0, end), &flow.outermost, events)
 }
 
 /// Executes the operations of a body, from rank `from` to rank `to`, with the loops in it.
 fn run_range(
-    stage: &Stage,
+    state: &RunState,
     request: &Request,
     flow: &Flow,
     (from, to): (u32, u32),
@@ -384,13 +384,13 @@ fn run_range(
     let mut rank = from;
     while rank < to {
         if let Some(region) = loops.next_if(|region| region.first == rank) {
-            run_loop(stage, request, flow, region, events)?;
+            run_loop(state, request, flow, region, events)?;
             rank = region.end;
             continue;
         }
         request.check_interrupts()?;
-        if settle(stage, request, flow, rank)? {
-            step::execute_and_wait(stage, request, rank, events)?;
+        if settle(state, request, flow, rank)? {
+            step::execute_and_wait(state, request, rank, events)?;
         }
         rank += 1;
     }
@@ -399,19 +399,19 @@ fn run_range(
 
 /// Executes a loop until no `NextIteration` is live.
 fn run_loop(
-    stage: &Stage,
+    state: &RunState,
     request: &Request,
     flow: &Flow,
     region: &Region,
     events: &mut Vec<Event>,
 ) -> Result<(), ExecuteError> {
-    let started = (!stage.nanoseconds.is_empty()).then(Instant::now);
+    let started = (!state.nanoseconds.is_empty()).then(Instant::now);
     for &exit in &region.exits {
-        step::kill(stage, request, exit);
+        step::kill(state, request, exit);
     }
     let mut iteration = 0;
     loop {
-        stage.flow.set(region.body, iteration);
+        state.flow.set(region.body, iteration);
         let mut is_live = false;
         for merge in &region.merges {
             let sources = match iteration {
@@ -419,7 +419,7 @@ fn run_loop(
                 _ => &merge.next,
             };
             request.check_interrupts()?;
-            is_live |= step::merge(stage, request, merge.rank, sources, iteration > 0)?;
+            is_live |= step::merge(state, request, merge.rank, sources, iteration > 0)?;
         }
         // Without a Merge a loop is one pass over its operations.
         if !is_live && iteration > 0 {
@@ -427,58 +427,63 @@ fn run_loop(
         }
         let from = region.first + to_u32(region.merges.len());
         let range = (from, region.end);
-        run_range(stage, request, flow, range, &region.children, events)?;
+        run_range(state, request, flow, range, &region.children, events)?;
         if region.merges.is_empty() {
             break;
         }
         iteration += 1;
     }
     for &value in &region.outside {
-        step::leave_after_loop(stage, request, region.first, value)?;
+        step::leave_after_loop(state, request, region.first, value)?;
     }
     if let Some(started) = started {
         // The whole loop is one unit for the estimate of other ways to execute the plan.
         let elapsed = u32::try_from(started.elapsed().as_nanos()).unwrap_or(u32::MAX);
         for rank in region.first..region.end {
             let nanoseconds = if rank == region.first { elapsed } else { 0 };
-            stage.nanoseconds[rank as usize].store(nanoseconds, Ordering::Relaxed);
+            state.nanoseconds[rank as usize].store(nanoseconds, Ordering::Relaxed);
         }
     }
     Ok(())
 }
 
 /// Finds out whether an operation is live. If it is dead, ends it.
-fn settle(stage: &Stage, request: &Request, flow: &Flow, rank: u32) -> Result<bool, ExecuteError> {
+fn settle(
+    state: &RunState,
+    request: &Request,
+    flow: &Flow,
+    rank: u32,
+) -> Result<bool, ExecuteError> {
     let kind = flow.kinds[rank as usize];
     let is_dead = match kind {
         Kind::Live => return Ok(true),
         Kind::Trigger => false,
-        Kind::Merge => step::has_dead_input(stage, request, rank, true),
+        Kind::Merge => step::has_dead_input(state, request, rank, true),
         Kind::Guarded | Kind::Exit => {
-            step::has_dead_input(stage, request, rank, false)
-                || step::waits_for_dead(stage, flow.control.row(rank as usize))
+            step::has_dead_input(state, request, rank, false)
+                || step::waits_for_dead(state, flow.control.row(rank as usize))
         }
     };
     match (is_dead, kind) {
         // It keeps what an earlier iteration has passed out.
-        (true, Kind::Exit) => step::leave_inputs(stage, request, rank)?,
-        (true, _) => step::end_dead(stage, request, rank)?,
-        (false, _) => step::revive(stage, rank),
+        (true, Kind::Exit) => step::leave_inputs(state, request, rank)?,
+        (true, _) => step::end_dead(state, request, rank)?,
+        (false, _) => step::revive(state, rank),
     }
     Ok(!is_dead)
 }
 
 /// Returns the loops around a step, innermost first, with the iterations that execute: `iteration 3
 /// of loop a`. `None` outside of all loops.
-pub(super) fn describe_iteration(stage: &Stage, step: StepId) -> Option<String> {
-    let plan = &stage.program.plan;
+pub(super) fn describe_iteration(state: &RunState, step: StepId) -> Option<String> {
+    let plan = &state.program.plan;
     let mut body = plan.step(step).body;
     let mut parts = Vec::new();
     while body != BodyId::OUTERMOST {
         let Some(of_graph) = plan.bodies().get(body.index()) else {
             break;
         };
-        let iteration = stage.flow.iteration(body);
+        let iteration = state.flow.iteration(body);
         parts.push(format!("iteration {iteration} of loop `{}`", of_graph.name));
         body = of_graph.parent;
     }

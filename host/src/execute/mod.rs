@@ -15,7 +15,6 @@ mod executor;
 #[cfg(test)]
 pub(crate) mod fake;
 mod flow;
-mod frame;
 mod gate;
 mod listeners;
 mod load;
@@ -29,6 +28,7 @@ mod step;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod values;
 mod variant;
 
 pub use crate::device::CancelToken;

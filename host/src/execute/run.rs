@@ -19,7 +19,6 @@ use super::countdown::Countdown;
 use super::error::ExecuteError;
 use super::flow;
 use super::flow::{Begun, FlowState};
-use super::frame::Frame;
 use super::gate::Gate;
 use super::listeners::Listeners;
 use super::load::Load;
@@ -30,6 +29,7 @@ use super::ready::ReadySet;
 use super::step;
 use super::step::LaterStart;
 use super::sync::spin_until;
+use super::values::RunValues;
 use crate::device::AsyncKernel;
 use crate::device::AsyncKernelContext;
 use crate::device::CancelToken;
@@ -55,12 +55,12 @@ use crate::trace::targets;
 /// Minimum work for which a parked thread is woken: waking costs 3 to 5 us, as measured.
 const WORTH_WAKING_NS: u64 = 10_000;
 
-/// The reusable state of one run: a frame and counters. Only one run uses it at a time.
+/// The reusable state of one run: values and counters. Only one run uses it at a time.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct RunState {
     pub(super) program: Arc<Program>,
     pub(super) compiled: Arc<Compiled>,
-    frame: Frame,
+    values: RunValues,
     /// Per operation the number of remaining incoming edges.
     waits: Box<[Countdown]>,
     ready: ReadySet,
@@ -95,7 +95,7 @@ pub(super) struct Request {
 /// A run in progress.
 #[derive(Debug)]
 pub(super) struct Run {
-    pub(super) stage: Stage,
+    pub(super) state: RunState,
     pub(super) request: Request,
     gate: Gate,
     failure: Mutex<Option<ExecuteError>>,
@@ -113,7 +113,7 @@ enum Started {
     Ended,
 }
 
-impl Stage {
+impl RunState {
     pub(super) fn new(
         program: &Arc<Program>,
         compiled: &Arc<Compiled>,
@@ -122,8 +122,8 @@ impl Stage {
         Self::with(program, compiled, is_timed, None)
     }
 
-    /// Creates a stage without arenas, because of `out_of_memory`: each tensor is allocated when it
-    /// is produced.
+    /// Creates a run state without arenas, because of `out_of_memory`: each tensor is allocated
+    /// when it is produced.
     pub(super) fn without_arenas(
         program: &Arc<Program>,
         compiled: &Arc<Compiled>,
@@ -149,7 +149,7 @@ impl Stage {
         Ok(Self {
             has_arenas: out_of_memory.is_none(),
             steps: steps.into(),
-            frame: Frame::new(
+            values: RunValues::new(
                 compiled,
                 plan.transfers().len(),
                 plan.fetches().len(),
@@ -267,18 +267,18 @@ impl Stage {
         self.steps.get(device.index())?.as_ref()
     }
 
-    pub(super) fn frame(&self) -> &Frame {
-        &self.frame
+    pub(super) fn values(&self) -> &RunValues {
+        &self.values
     }
 
-    pub(super) fn frame_mut(&mut self) -> &mut Frame {
-        &mut self.frame
+    pub(super) fn values_mut(&mut self) -> &mut RunValues {
+        &mut self.values
     }
 
-    /// Resets the stage after a failed run.
+    /// Resets the run state after a failed run.
     pub(super) fn clear(&mut self) {
         let compiled = Arc::clone(&self.compiled);
-        self.frame.drop_leftovers(&compiled);
+        self.values.drop_leftovers(&compiled);
         self.ready.clear();
     }
 }
@@ -331,21 +331,21 @@ pub(super) fn pools(program: &Program) -> impl Iterator<Item = &IntraOpPool> {
 }
 
 /// Executes all operations on this thread, in the order of their ranks.
-pub(super) fn run_serially(stage: &Stage, request: &Request) -> Result<(), ExecuteError> {
+pub(super) fn run_serially(state: &RunState, request: &Request) -> Result<(), ExecuteError> {
     let _busy = request.load.enter();
     if request.has_spinning_workers {
-        request.start_spinning(&stage.program);
+        request.start_spinning(&state.program);
     }
-    let n_operations = stage.compiled.operations.len();
+    let n_operations = state.compiled.operations.len();
     let mut events = request.listeners.event_buffer(n_operations);
     let mut outcome = Ok(());
-    if let Some(flow) = &stage.compiled.flow {
-        outcome = flow::run(stage, request, flow, &mut events);
+    if let Some(flow) = &state.compiled.flow {
+        outcome = flow::run(state, request, flow, &mut events);
     } else {
         for rank in 0..to_u32(n_operations) {
             outcome = request
                 .check_interrupts()
-                .and_then(|()| step::execute(stage, request, rank, &mut events));
+                .and_then(|()| step::execute(state, request, rank, &mut events));
             if outcome.is_err() {
                 break;
             }
@@ -355,24 +355,24 @@ pub(super) fn run_serially(stage: &Stage, request: &Request) -> Result<(), Execu
     outcome
 }
 
-/// Executes all operations on this thread and on the helpers that join. Returns the stage when no
-/// thread uses it any more.
+/// Executes all operations on this thread and on the helpers that join. Returns the run state when
+/// no thread uses it any more.
 pub(super) fn run_with_helpers(
-    stage: Stage,
+    state: RunState,
     request: Request,
     helpers: &Arc<pool::Shared>,
-) -> (Stage, Result<(), ExecuteError>) {
+) -> (RunState, Result<(), ExecuteError>) {
     let run = Arc::new_cyclic(|own| Run {
-        gate: Gate::new(stage.compiled.operations.len()),
+        gate: Gate::new(state.compiled.operations.len()),
         failure: Mutex::default(),
         own: Weak::clone(own),
-        helpers: stage.program.is_async.then(|| Arc::clone(helpers)),
-        stage,
+        helpers: state.program.is_async.then(|| Arc::clone(helpers)),
+        state,
         request,
     });
     run.start();
     let waits = run.wake_on_interrupts();
-    let n_ready = run.stage.compiled.n_waits.iter();
+    let n_ready = run.state.compiled.n_waits.iter();
     let n_ready = n_ready.filter(|&&n_waits| n_waits == 0).count();
     run.ask(helpers, helpers.n_threads().min(n_ready.saturating_sub(1)));
     run.drive(helpers);
@@ -391,23 +391,23 @@ pub(super) fn run_with_helpers(
         .failure
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
-    (run.stage, failure.map_or(Ok(()), Err))
+    (run.state, failure.map_or(Ok(()), Err))
 }
 
 impl Run {
     /// Initializes the counters and the set of ready operations.
     fn start(&self) {
-        let compiled = &self.stage.compiled;
+        let compiled = &self.state.compiled;
         if self.is_in_order() {
             if !compiled.operations.is_empty() {
-                self.stage.ready.insert(0);
+                self.state.ready.insert(0);
             }
             return;
         }
-        for (rank, (waits, &n_waits)) in (0..).zip(self.stage.waits.iter().zip(&compiled.n_waits)) {
+        for (rank, (waits, &n_waits)) in (0..).zip(self.state.waits.iter().zip(&compiled.n_waits)) {
             waits.set(n_waits);
             if n_waits == 0 {
-                self.stage.ready.insert(rank);
+                self.state.ready.insert(rank);
             }
         }
     }
@@ -417,18 +417,18 @@ impl Run {
     /// that overtake an asynchronous one would hold more. Ranks are a topological order, so the
     /// next operation is always ready.
     fn is_in_order(&self) -> bool {
-        !self.stage.has_arenas
+        !self.state.has_arenas
     }
 
     /// Returns the operation that follows this one in the order of ranks.
     fn successor_in_order(&self, rank: u32) -> Option<u32> {
         let next = rank + 1;
-        ((next as usize) < self.stage.compiled.operations.len()).then_some(next)
+        ((next as usize) < self.state.compiled.operations.len()).then_some(next)
     }
 
     /// Checks whether an operation is ready or the run is over.
     fn is_news(&self) -> bool {
-        self.gate.is_over() || !self.stage.ready.is_empty()
+        self.gate.is_over() || !self.state.ready.is_empty()
     }
 
     /// Asks helpers to join. A run in the order of ranks has nothing for them to do.
@@ -446,7 +446,7 @@ impl Run {
             if self.gate.is_over() {
                 break;
             }
-            if !self.stage.program.is_async {
+            if !self.state.program.is_async {
                 self.gate.sleep_until(|| self.is_news());
                 continue;
             }
@@ -460,7 +460,7 @@ impl Run {
             }
         }
         self.gate.sleep_until(|| self.gate.is_idle());
-        if self.stage.program.is_async && self.gate.has_failed() {
+        if self.state.program.is_async && self.gate.has_failed() {
             // No lock is held here: kernels that are cancelled may take the locks that they hold
             // while they end.
             self.request.async_cancel.cancel();
@@ -470,7 +470,7 @@ impl Run {
     /// Wakes the caller when the run is cancelled, because it may sleep although no thread executes
     /// steps.
     fn wake_on_interrupts(&self) -> Vec<OnCancel> {
-        if !self.stage.program.is_async {
+        if !self.state.program.is_async {
             return Vec::new();
         }
         let tokens = self.request.interrupts.tokens();
@@ -509,7 +509,7 @@ impl Run {
             true => self.request.listeners.now_ns(),
             false => 0,
         };
-        let start = step::start_later(&self.stage, &self.request, rank, start_ns, events)?;
+        let start = step::start_later(&self.state, &self.request, rank, start_ns, events)?;
         Some(start.and_then(|start| {
             match start {
                 LaterStart::Kernel(kernel, context) => {
@@ -544,19 +544,19 @@ impl Run {
             // A run that is over ignores the result.
             if let Some(run) = run.upgrade() {
                 run.end_later(rank, |events| {
-                    let (stage, request) = (&run.stage, &run.request);
-                    step::end_kernel(stage, request, rank, start_ns, (context, result), events)
+                    let (state, request) = (&run.state, &run.request);
+                    step::end_kernel(state, request, rank, start_ns, (context, result), events)
                 });
             }
         });
-        let device = self.stage.compiled.operations[rank as usize].device;
-        let device = kernel_device(&self.stage.program.devices, device);
+        let device = self.state.compiled.operations[rank as usize].device;
+        let device = kernel_device(&self.state.program.devices, device);
         let started = catch_unwind(AssertUnwindSafe(|| {
             device.compute_async(kernel, context, done);
         }));
         // A kernel that panics has dropped its callback, which has already failed the run, unless
         // the kernel leaked it.
-        started.map_err(|panic| step::kernel_panicked(&self.stage, &self.request, rank, &*panic))
+        started.map_err(|panic| step::kernel_panicked(&self.state, &self.request, rank, &*panic))
     }
 
     fn start_copy(
@@ -579,8 +579,8 @@ impl Run {
                 // A run that is over ignores the result.
                 if let Some(run) = run.upgrade() {
                     run.end_later(rank, |events| {
-                        let (stage, request) = (&run.stage, &run.request);
-                        step::end_copy(stage, request, rank, start_ns, copied, events)
+                        let (state, request) = (&run.state, &run.request);
+                        step::end_copy(state, request, rank, start_ns, copied, events)
                     });
                 }
             }));
@@ -595,7 +595,7 @@ impl Run {
             drop(tensor);
             Ok(())
         });
-        started.map_err(|source| step::copy_failed(&self.stage, &self.request, rank, source))
+        started.map_err(|source| step::copy_failed(&self.state, &self.request, rank, source))
     }
 
     /// Ends an operation that was started before: `end` takes its results, unless the run has
@@ -616,15 +616,15 @@ impl Run {
             Ok(()) if self.is_in_order() => {
                 // The caller executes it: leaving the gate wakes it.
                 if let Some(next) = self.successor_in_order(rank) {
-                    self.stage.ready.insert(next);
+                    self.state.ready.insert(next);
                 }
             }
             Ok(()) => {
-                let successors = self.stage.compiled.successors.row(rank as usize);
+                let successors = self.state.compiled.successors.row(rank as usize);
                 let mut n_offered = 0;
                 for &successor in successors {
                     if self.counts_to_ready(successor) {
-                        self.stage.ready.insert(successor);
+                        self.state.ready.insert(successor);
                         n_offered += 1;
                     }
                 }
@@ -643,8 +643,8 @@ impl Run {
     /// Counts an edge to an operation and returns whether it was the last one.
     #[inline]
     fn counts_to_ready(&self, successor: u32) -> bool {
-        self.stage.compiled.n_waits[successor as usize] == 1
-            || self.stage.waits[successor as usize].count()
+        self.state.compiled.n_waits[successor as usize] == 1
+            || self.state.waits[successor as usize].count()
     }
 
     /// Executes operations on a helper thread until none is ready.
@@ -666,15 +666,15 @@ impl Run {
         let mut n_ended = 0;
         let mut next = None;
         while !self.gate.has_failed() {
-            let Some(rank) = next.take().or_else(|| self.stage.ready.pop()) else {
+            let Some(rank) = next.take().or_else(|| self.state.ready.pop()) else {
                 break;
             };
             let interrupted = self.request.check_interrupts();
-            if let Some(flow) = &self.stage.compiled.flow
+            if let Some(flow) = &self.state.compiled.flow
                 && flow.concerns(rank)
                 && interrupted.is_ok()
             {
-                match flow::begin(&self.stage, &self.request, rank, &mut events) {
+                match flow::begin(&self.state, &self.request, rank, &mut events) {
                     Ok(Begun::Live) => {}
                     Ok(Begun::Ended(last)) => {
                         n_ended += (last - rank) as usize + 1;
@@ -687,7 +687,7 @@ impl Run {
                     }
                 }
             }
-            if self.stage.program.is_async
+            if self.state.program.is_async
                 && interrupted.is_ok()
                 && let Some(started) = self.start_later(rank, &mut events)
             {
@@ -703,7 +703,7 @@ impl Run {
                 continue;
             }
             let outcome = interrupted
-                .and_then(|()| step::execute(&self.stage, &self.request, rank, &mut events));
+                .and_then(|()| step::execute(&self.state, &self.request, rank, &mut events));
             n_ended += 1;
             match outcome {
                 Ok(()) => next = self.release(rank, helpers),
@@ -723,7 +723,7 @@ impl Run {
         if self.is_in_order() {
             return self.successor_in_order(rank);
         }
-        let compiled = &self.stage.compiled;
+        let compiled = &self.state.compiled;
         let mut next: Option<u32> = None;
         let (mut n_offered, mut offered_ns) = (0, 0);
         for &successor in compiled.successors.row(rank as usize) {
@@ -741,7 +741,7 @@ impl Run {
                 }
                 Some(_) => successor,
             };
-            self.stage.ready.insert(offered);
+            self.state.ready.insert(offered);
             n_offered += 1;
             offered_ns += compiled.cost_ns(offered).unwrap_or(WORTH_WAKING_NS);
         }

@@ -1,7 +1,7 @@
 //! One operation of one run.
 #![expect(
     unsafe_code,
-    reason = "an operation reads and writes the values that the plan gives it, as `frame` asks"
+    reason = "an operation reads and writes the values that the plan gives it, as `values` asks"
 )]
 
 mod later;
@@ -19,9 +19,9 @@ use super::compile::Operation;
 use super::copy::{from_host, guarded, is_at_hand, kernel_device, lost, to_host};
 use super::error::{ExecuteError, NodeSite};
 use super::flow;
-use super::frame::{InTransit, Times};
 use super::prepare::{Action, Program};
-use super::run::{Request, Stage};
+use super::run::{Request, RunState};
+use super::values::{InTransit, Times};
 use crate::device::panic_message;
 use crate::device::{
     AccessedTensors, DeviceContext, DeviceStep, Kernel, KernelContext, KernelDevice, KernelError,
@@ -48,38 +48,38 @@ const CALLER: &str = "the caller";
 /// a helper, whose end nothing would notice.
 #[inline]
 pub(super) fn execute(
-    stage: &Stage,
+    state: &RunState,
     request: &Request,
     rank: u32,
     events: &mut Vec<Event>,
 ) -> Result<(), ExecuteError> {
     catch_unwind(AssertUnwindSafe(|| {
-        let execution = OpExecution::new(stage, request, rank);
-        if stage.nanoseconds.is_empty() && !request.listeners.is_any() {
+        let execution = OpExecution::new(state, request, rank);
+        if state.nanoseconds.is_empty() && !request.listeners.is_any() {
             execution.execute().map(|_| ())
         } else {
             execution.execute_and_report(events)
         }
     }))
     .unwrap_or_else(|panic| {
-        Err(OpExecution::new(stage, request, rank).panicked(panic_message(&*panic)))
+        Err(OpExecution::new(state, request, rank).panicked(panic_message(&*panic)))
     })
 }
 
 /// Executes a ready operation, and waits for its end if it ends later.
 pub(super) fn execute_and_wait(
-    stage: &Stage,
+    state: &RunState,
     request: &Request,
     rank: u32,
     events: &mut Vec<Event>,
 ) -> Result<(), ExecuteError> {
-    if stage.program.is_async {
-        let execution = OpExecution::new(stage, request, rank);
+    if state.program.is_async {
+        let execution = OpExecution::new(state, request, rank);
         if let Some(ended) = later::start_and_wait(execution, events) {
             return ended;
         }
     }
-    execute(stage, request, rank, events)
+    execute(state, request, rank, events)
 }
 
 /// The execution of one operation, with all that it needs. Passed by reference, and its common path
@@ -87,7 +87,7 @@ pub(super) fn execute_and_wait(
 /// 50 ns that an operation costs.
 #[derive(Clone, Copy)]
 struct OpExecution<'a> {
-    stage: &'a Stage,
+    state: &'a RunState,
     program: &'a Program,
     request: &'a Request,
     operation: &'a Operation,
@@ -103,7 +103,7 @@ impl Surroundings for OpExecution<'_> {
     }
 
     fn step(&self) -> Option<&DeviceStep> {
-        self.stage.step(self.operation.device).map(|step| &**step)
+        self.state.step(self.operation.device).map(|step| &**step)
     }
 
     fn context(&self) -> Option<&Arc<dyn DeviceContext>> {
@@ -137,12 +137,12 @@ impl Surroundings for Recorded<'_> {
 
 impl<'a> OpExecution<'a> {
     #[inline]
-    fn new(stage: &'a Stage, request: &'a Request, rank: u32) -> Self {
+    fn new(state: &'a RunState, request: &'a Request, rank: u32) -> Self {
         Self {
-            stage,
-            program: &stage.program,
+            state,
+            program: &state.program,
             request,
-            operation: &stage.compiled.operations[rank as usize],
+            operation: &state.compiled.operations[rank as usize],
             rank,
         }
     }
@@ -180,9 +180,9 @@ impl<'a> OpExecution<'a> {
         };
         listeners.ended(
             end_ns,
-            self.stage.compiled.successors.row(self.rank as usize),
+            self.state.compiled.successors.row(self.rank as usize),
         );
-        if let Some(nanoseconds) = self.stage.nanoseconds.get(self.rank as usize) {
+        if let Some(nanoseconds) = self.state.nanoseconds.get(self.rank as usize) {
             let measured = u32::try_from(end_ns - start_ns).unwrap_or(u32::MAX);
             nanoseconds.store(measured, Ordering::Relaxed);
         }
@@ -210,14 +210,14 @@ impl<'a> OpExecution<'a> {
             },
             StepKind::Send(id) => {
                 // SAFETY: this executes the send.
-                unsafe { self.stage.frame().transit(id.index()) }.sent = times;
+                unsafe { self.state.values().transit(id.index()) }.sent = times;
                 return None;
             }
             StepKind::Receive(id) => {
                 let transfer = &self.program.plan.transfers()[id.index()];
                 // SAFETY: this executes the receive.
                 let &mut InTransit { sent, way, .. } =
-                    unsafe { self.stage.frame().transit(id.index()) };
+                    unsafe { self.state.values().transit(id.index()) };
                 let kind = EventKind::Transfer {
                     run,
                     payload: transfer.payload,
@@ -263,15 +263,15 @@ impl<'a> OpExecution<'a> {
 
     #[inline]
     fn execute_node(&self, node: NodeId) -> Result<u64, ExecuteError> {
-        let frame = self.stage.frame();
+        let values = self.state.values();
         match &self.program.actions[self.operation.step.index()] {
             Some(Action::Kernel(kernel)) => self.call(node, &**kernel)?,
             Some(Action::Switch) => return self.switch(node),
             Some(Action::PassOn) => {
-                return self.pass_on(self.stage.compiled.inputs(self.operation)[0], 0);
+                return self.pass_on(self.state.compiled.inputs(self.operation)[0], 0);
             }
             Some(Action::Merge) => {
-                let inputs = self.stage.compiled.inputs(self.operation).iter();
+                let inputs = self.state.compiled.inputs(self.operation).iter();
                 let sources: SmallVec<[(u32, u32); 4]> = (0..).zip(inputs.copied()).collect();
                 self.merge(&sources, false);
                 return Ok(0);
@@ -279,7 +279,7 @@ impl<'a> OpExecution<'a> {
             // A constant that depends on something.
             Some(Action::Constant(tensor)) => {
                 // SAFETY: this executes the operation that writes them.
-                let slots = unsafe { frame.outputs(self.operation.outputs()) };
+                let slots = unsafe { values.outputs(self.operation.outputs()) };
                 slots[0].set_own(Tensor::clone(tensor));
             }
             None => unreachable!("every node has been prepared"),
@@ -292,13 +292,13 @@ impl<'a> OpExecution<'a> {
     /// Records that the inputs are no longer read.
     #[inline(always)]
     fn leave_inputs(&self) {
-        if self.stage.compiled.flow.is_some() {
+        if self.state.compiled.flow.is_some() {
             return self.leave_all_but_invariant();
         }
-        for &input in self.stage.compiled.inputs(self.operation) {
+        for &input in self.state.compiled.inputs(self.operation) {
             // SAFETY: this executes an operation that reads it, once per entry, and no longer uses
             // it.
-            drop(unsafe { self.stage.frame().leave(input) });
+            drop(unsafe { self.state.values().leave(input) });
         }
     }
 
@@ -318,19 +318,19 @@ impl<'a> OpExecution<'a> {
         kernel: &dyn Kernel,
         around: &dyn Surroundings,
     ) -> Result<(), ExecuteError> {
-        let frame = self.stage.frame();
+        let values = self.state.values();
         let device = kernel_device(&self.program.devices, self.operation.device);
         let range = self.operation.outputs();
         let on_host = &self.program.is_on_host[range.clone()];
         let mut inputs: SmallVec<[&Tensor; 6]> = SmallVec::new();
-        for &input in self.stage.compiled.inputs(self.operation) {
+        for &input in self.state.compiled.inputs(self.operation) {
             // SAFETY: this executes an operation that reads it.
-            let input = unsafe { frame.read(input) };
+            let input = unsafe { values.read(input) };
             inputs.push(input.expect("a value is written before it is read"));
         }
         // SAFETY: this executes the operation that writes them, and holds no other reference to
         // them: no node reads its own outputs.
-        let slots = unsafe { frame.outputs(range) };
+        let slots = unsafe { values.outputs(range) };
         for slot in &mut *slots {
             slot.state = OutputState::Unset;
         }
@@ -400,16 +400,16 @@ impl<'a> OpExecution<'a> {
         accessed.extend(prepacked.iter().flatten().cloned());
         // SAFETY: this executes the operation that writes them, and the kernel's reference is not
         // used any more.
-        let slots = unsafe { self.stage.frame().outputs(self.operation.outputs()) };
+        let slots = unsafe { self.state.values().outputs(self.operation.outputs()) };
         accessed.extend(slots.iter().filter_map(OutputSlot::tensor).cloned());
         device.consume_accessed_tensors(context, AccessedTensors(accessed));
     }
 
     fn inputs(&self) -> Vec<&'a Tensor> {
-        let frame = self.stage.frame();
-        let inputs = self.stage.compiled.inputs(self.operation).iter();
+        let values = self.state.values();
+        let inputs = self.state.compiled.inputs(self.operation).iter();
         // SAFETY: this executes an operation that reads them.
-        let read = |&input: &u32| unsafe { frame.read(input) };
+        let read = |&input: &u32| unsafe { values.read(input) };
         inputs.filter_map(read).collect()
     }
 
@@ -427,7 +427,7 @@ impl<'a> OpExecution<'a> {
     fn finish_outputs(&self, node: NodeId) -> Result<u64, ExecuteError> {
         let range = self.operation.outputs();
         // SAFETY: this executes the operation that writes them, and the kernel's reference is gone.
-        let slots = unsafe { self.stage.frame().outputs(range.clone()) };
+        let slots = unsafe { self.state.values().outputs(range.clone()) };
         if slots.iter().any(|slot| slot.state != OutputState::Planned) {
             return self.examine_outputs(node);
         }
@@ -441,13 +441,13 @@ impl<'a> OpExecution<'a> {
 
     #[cold]
     fn examine_outputs(&self, node: NodeId) -> Result<u64, ExecuteError> {
-        let frame = self.stage.frame();
+        let values = self.state.values();
         let graph = &self.program.graph;
         let mut bytes = 0;
         let range = self.operation.outputs();
         for (slot, (tensor, value)) in graph.output_range(node).zip(range).enumerate() {
             // SAFETY: this executes the operation that writes it.
-            let output = unsafe { &frame.outputs(value..value + 1)[0] };
+            let output = unsafe { &values.outputs(value..value + 1)[0] };
             let Some(output_tensor) = output.tensor() else {
                 return Err(self.failed(node, &self.inputs(), unset_output(slot)));
             };
@@ -463,9 +463,9 @@ impl<'a> OpExecution<'a> {
             bytes += output_tensor.len_bytes() as u64;
             if output.state == OutputState::Own {
                 // SAFETY: this executes the operation that writes it.
-                unsafe { frame.observe(value, output_tensor.shape()) };
+                unsafe { values.observe(value, output_tensor.shape()) };
                 // SAFETY: as above, and `output` is not used any more.
-                unsafe { frame.expect_readers(value, self.stage.compiled.n_readers[value]) };
+                unsafe { values.expect_readers(value, self.state.compiled.n_readers[value]) };
             }
         }
         Ok(bytes)
@@ -490,19 +490,19 @@ impl<'a> OpExecution<'a> {
     /// Copies the tensor to host-readable memory. The receive copies it from there.
     fn send(&self, id: TransferId) -> Result<u64, ExecuteError> {
         let transfer = &self.program.plan.transfers()[id.index()];
-        let frame = self.stage.frame();
+        let values = self.state.values();
         let Some(sent) = transfer.sent else {
             return Ok(0);
         };
         // SAFETY: this executes an operation that reads it.
-        let tensor = unsafe { frame.read(sent.0) }.expect("a value is written before it is sent");
+        let tensor = unsafe { values.read(sent.0) }.expect("a value is written before it is sent");
         let is_at_hand = self
             .is_at_hand(transfer.source_space, tensor)
             .map_err(|source| self.lost(transfer, source))?;
         // SAFETY: as above.
-        if is_at_hand && unsafe { frame.is_planned(sent.0) } {
+        if is_at_hand && unsafe { values.is_planned(sent.0) } {
             // SAFETY: this executes the send.
-            unsafe { frame.transit(id.index()) }.way = TransferWay::Host;
+            unsafe { values.transit(id.index()) }.way = TransferWay::Host;
             return Ok(0); // The receiver reads it in place; the place is kept until then.
         }
         if !is_at_hand && let Some(copy) = self.direct_copy(transfer, tensor)? {
@@ -548,7 +548,7 @@ impl<'a> OpExecution<'a> {
     /// Puts a tensor in transit. The caller must hold no reference to the tensor that is sent.
     fn hand_over(&self, id: TransferId, tensor: Tensor, way: TransferWay) {
         // SAFETY: this executes the send.
-        let transit = unsafe { self.stage.frame().transit(id.index()) };
+        let transit = unsafe { self.state.values().transit(id.index()) };
         (transit.tensor, transit.way) = (Some(tensor), way);
         self.leave_inputs();
     }
@@ -556,12 +556,12 @@ impl<'a> OpExecution<'a> {
     /// Returns the bytes received.
     fn receive(&self, id: TransferId) -> Result<u64, ExecuteError> {
         let transfer = &self.program.plan.transfers()[id.index()];
-        let frame = self.stage.frame();
+        let values = self.state.values();
         let (Some(sent), Some(received)) = (transfer.sent, transfer.received) else {
             return Ok(0);
         };
         // SAFETY: this executes the receive.
-        let transit = unsafe { frame.transit(id.index()) };
+        let transit = unsafe { values.transit(id.index()) };
         let bytes = match (transit.tensor.take(), transit.way) {
             (Some(arrived), TransferWay::Direct) => {
                 let bytes = arrived.len_bytes() as u64;
@@ -572,14 +572,14 @@ impl<'a> OpExecution<'a> {
                 let tensor = match &came {
                     Some(tensor) => tensor,
                     // SAFETY: the plan keeps what is sent until it is received.
-                    None => unsafe { frame.read(sent.0) }.expect("a receive waits for its send"),
+                    None => unsafe { values.read(sent.0) }.expect("a receive waits for its send"),
                 };
                 self.bring(received.index(), transfer.destination_space, tensor)
                     .map_err(|source| self.lost(transfer, source))?
             }
         };
         // SAFETY: this executes the receive.
-        unsafe { frame.transit(id.index()) }.bytes = bytes;
+        unsafe { values.transit(id.index()) }.bytes = bytes;
         Ok(bytes)
     }
 
@@ -595,9 +595,9 @@ impl<'a> OpExecution<'a> {
 
     /// Copies a host-readable tensor into the place of a value.
     fn bring(&self, value: usize, space: MemorySpace, tensor: &Tensor) -> Result<u64, KernelError> {
-        let frame = self.stage.frame();
+        let values = self.state.values();
         // SAFETY: this executes the operation that writes it.
-        let slot = unsafe { &mut frame.outputs(value..value + 1)[0] };
+        let slot = unsafe { &mut values.outputs(value..value + 1)[0] };
         if let Some(planned) = &mut slot.planned
             && planned.shape() == tensor.shape()
             && planned.dtype() == tensor.dtype()
@@ -617,22 +617,22 @@ impl<'a> OpExecution<'a> {
 
     /// Sets a value to a tensor that has its own allocation.
     fn set_arrived(&self, value: usize, arrived: Tensor) {
-        let frame = self.stage.frame();
+        let values = self.state.values();
         // SAFETY: this executes the operation that writes it.
-        unsafe { frame.observe(value, arrived.shape()) };
+        unsafe { values.observe(value, arrived.shape()) };
         // SAFETY: as above, and there is no other reference to it.
-        let slot = unsafe { &mut frame.outputs(value..value + 1)[0] };
+        let slot = unsafe { &mut values.outputs(value..value + 1)[0] };
         slot.set_own(arrived);
         // SAFETY: as above, and `slot` is not used any more.
-        unsafe { frame.expect_readers(value, self.stage.compiled.n_readers[value]) };
+        unsafe { values.expect_readers(value, self.state.compiled.n_readers[value]) };
     }
 
     fn hand_out(&self, fetch: u32) -> Result<u64, ExecuteError> {
-        let frame = self.stage.frame();
+        let values = self.state.values();
         let mut n_bytes = 0;
-        for &value in self.stage.compiled.inputs(self.operation) {
+        for &value in self.state.compiled.inputs(self.operation) {
             // SAFETY: this executes an operation that reads it.
-            let tensor = unsafe { frame.read(value) };
+            let tensor = unsafe { values.read(value) };
             let tensor = tensor.expect("a value is written before it is read");
             n_bytes += tensor.len_bytes() as u64;
             let space = self.program.plan.values()[value as usize].space;
@@ -642,16 +642,16 @@ impl<'a> OpExecution<'a> {
             let tensor = if is_at_hand {
                 let shared = tensor.clone();
                 // SAFETY: this executes an operation that reads it, and no longer uses it.
-                unsafe { frame.leave(value) }.unwrap_or(shared)
+                unsafe { values.leave(value) }.unwrap_or(shared)
             } else {
                 let on_host = to_host(space, self.is_deferred(), self.device_context(), tensor)
                     .map_err(|source| self.fetch_lost(fetch, source))?;
                 // SAFETY: this executes an operation that reads it, and no longer uses it.
-                drop(unsafe { frame.leave(value) });
+                drop(unsafe { values.leave(value) });
                 on_host
             };
             // SAFETY: this executes the fetch.
-            unsafe { frame.set_fetched(fetch, tensor) };
+            unsafe { values.set_fetched(fetch, tensor) };
         }
         Ok(n_bytes)
     }
@@ -684,7 +684,7 @@ impl<'a> OpExecution<'a> {
             node: graph.node_name(node).to_owned(),
             op: self.program.op(self.operation.step, node).to_owned(),
             device: self.program.device_name(self.operation.device).to_owned(),
-            iteration: flow::describe_iteration(self.stage, self.operation.step),
+            iteration: flow::describe_iteration(self.state, self.operation.step),
         })
     }
 

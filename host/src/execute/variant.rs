@@ -18,7 +18,7 @@ use super::compile::Compiled;
 use super::error::ExecuteError;
 use super::memory::value_shapes;
 use super::prepare::Program;
-use super::run::Stage;
+use super::run::RunState;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 use crate::trace::meters;
@@ -26,8 +26,8 @@ use crate::trace::meters;
 /// Maximum number of shape combinations that a plan stays compiled for.
 const N_VARIANTS_MAX: usize = 16;
 
-/// Maximum number of idle stages (with their arenas) per shape combination. There are never more
-/// stages than concurrent runs.
+/// Maximum number of idle run states (with their arenas) per shape combination. There are never
+/// more run states than concurrent runs.
 const N_IDLE_MAX: usize = 16;
 
 /// The time that reading the clock twice adds to a measurement.
@@ -52,7 +52,7 @@ struct State {
     /// Per value the shape, as far as known.
     shapes: Vec<Option<Shape>>,
     has_learned_shapes: bool,
-    idle: Vec<Stage>,
+    idle: Vec<RunState>,
 }
 
 impl Variants {
@@ -78,7 +78,7 @@ impl Variants {
         variant
     }
 
-    /// Drops the idle stages with their arenas.
+    /// Drops the idle run states with their arenas.
     pub(super) fn drop_idle(&self) {
         let variants: Vec<Arc<Variant>> = lock(&self.0).iter().map(Arc::clone).collect();
         for variant in variants {
@@ -105,23 +105,23 @@ impl Variant {
         }
     }
 
-    /// Returns a stage to run on, and the execution mode. If there is no memory for the arenas of
-    /// another stage, it calls `free_idle_memory` and tries again; if that does not help, the stage
-    /// has no arenas.
-    pub(super) fn take_stage(
+    /// Returns a run state, and the execution mode. If there is no memory for the arenas of another
+    /// one, it calls `free_idle_memory` and tries again; if that does not help, the run state has
+    /// no arenas.
+    pub(super) fn take_run_state(
         &self,
         program: &Arc<Program>,
         free_idle_memory: impl FnOnce(),
-    ) -> Result<(Stage, ModeChoice), ExecuteError> {
+    ) -> Result<(RunState, ModeChoice), ExecuteError> {
         let mut state = lock(&self.state);
         let choice = state.tuner.next_choice();
-        if let Some(stage) = state.idle.pop() {
-            return Ok((stage, choice));
+        if let Some(run_state) = state.idle.pop() {
+            return Ok((run_state, choice));
         }
         let compiled = Arc::clone(&state.compiled);
         let is_measured = matches!(state.tuner, Tuner::Measuring(..));
         drop(state);
-        let new = || Stage::new(program, &compiled, is_measured);
+        let new = || RunState::new(program, &compiled, is_measured);
         let made = match &compiled.short_memory {
             Some(memory) => Err(program.out_of_memory(memory)),
             None => new(),
@@ -133,29 +133,29 @@ impl Variant {
             }
             made => made,
         };
-        let stage = match made {
+        let run_state = match made {
             Err(out_of_memory @ ExecuteError::Arena { .. }) => {
-                Stage::without_arenas(program, &compiled, is_measured, out_of_memory)?
+                RunState::without_arenas(program, &compiled, is_measured, out_of_memory)?
             }
             made => made?,
         };
-        Ok((stage, choice))
+        Ok((run_state, choice))
     }
 
     /// Records what a successful run showed about shapes and durations.
-    pub(super) fn learn(&self, stage: &mut Stage, config: RunConfig, trial: Option<Trial>) {
-        let is_partial = stage.compiled.is_partial;
-        if !is_partial && stage.nanoseconds.is_empty() && trial.is_none() {
+    pub(super) fn learn(&self, run_state: &mut RunState, config: RunConfig, trial: Option<Trial>) {
+        let is_partial = run_state.compiled.is_partial;
+        if !is_partial && run_state.nanoseconds.is_empty() && trial.is_none() {
             return;
         }
         let mut guard = lock(&self.state);
         let state = &mut *guard;
-        if !Arc::ptr_eq(&state.compiled, &stage.compiled) {
+        if !Arc::ptr_eq(&state.compiled, &run_state.compiled) {
             return; // Another run compiled again meanwhile.
         }
         let mut is_new = false;
         if is_partial && !state.has_learned_shapes {
-            let observed = stage.frame_mut().take_observed();
+            let observed = run_state.values_mut().take_observed();
             for (shape, observed) in state.shapes.iter_mut().zip(observed) {
                 if shape.is_none() {
                     *shape = observed;
@@ -165,8 +165,8 @@ impl Variant {
             is_new = true;
         }
         if let Tuner::Measuring(Measurements { least, n_runs, .. }) = &mut state.tuner {
-            least.resize(stage.nanoseconds.len(), u32::MAX);
-            for (least, measured) in least.iter_mut().zip(&stage.nanoseconds) {
+            least.resize(run_state.nanoseconds.len(), u32::MAX);
+            for (least, measured) in least.iter_mut().zip(&run_state.nanoseconds) {
                 let measured = measured.load(Ordering::Relaxed).saturating_sub(CLOCK_NS);
                 *least = measured.min(*least);
             }
@@ -174,7 +174,7 @@ impl Variant {
             if *n_runs >= N_MEASURED {
                 let costs = std::mem::take(least);
                 state.tuner = Tuner::trying(modes_worth_trying(&state.compiled, &costs, config));
-                state.compile(&stage.program, costs);
+                state.compile(&run_state.program, costs);
                 return;
             }
         }
@@ -183,7 +183,7 @@ impl Variant {
             return;
         }
         if is_new {
-            state.compile(&stage.program, Vec::new());
+            state.compile(&run_state.program, Vec::new());
         }
     }
 
@@ -192,15 +192,15 @@ impl Variant {
         lock(&self.state).tuner.add_trial(trial);
     }
 
-    /// Keeps a stage for the next run.
-    pub(super) fn give_back(&self, stage: Stage) {
+    /// Keeps a run state for the next run.
+    pub(super) fn give_back(&self, run_state: RunState) {
         let mut state = lock(&self.state);
-        // A stage without arenas is dropped, because the next run may find memory for them.
-        if stage.has_arenas
-            && Arc::ptr_eq(&state.compiled, &stage.compiled)
+        // A run state without arenas is dropped, because the next run may find memory for them.
+        if run_state.has_arenas
+            && Arc::ptr_eq(&state.compiled, &run_state.compiled)
             && state.idle.len() < N_IDLE_MAX
         {
-            state.idle.push(stage);
+            state.idle.push(run_state);
             return;
         }
         drop(state); // Tensors of apps must not be dropped under the lock.

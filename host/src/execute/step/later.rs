@@ -19,7 +19,7 @@ use crate::execute::copy::{guarded, kernel_device};
 use crate::execute::error::ExecuteError;
 use crate::execute::prepare::Action;
 use crate::execute::run::Request;
-use crate::execute::run::Stage;
+use crate::execute::run::RunState;
 use crate::graph::NodeId;
 use crate::plan::MemorySpace;
 use crate::plan::StepKind;
@@ -43,13 +43,13 @@ pub(in crate::execute) enum LaterStart<'a> {
 /// Returns what is needed to start an operation that may end later, at `start_ns`; `None` for all
 /// other operations.
 pub(in crate::execute) fn start_later<'a>(
-    stage: &'a Stage,
+    state: &'a RunState,
     request: &'a Request,
     rank: u32,
     start_ns: u64,
     events: &mut Vec<Event>,
 ) -> Option<Result<LaterStart<'a>, ExecuteError>> {
-    let execution = OpExecution::new(stage, request, rank);
+    let execution = OpExecution::new(state, request, rank);
     let start = catch_unwind(AssertUnwindSafe(|| match execution.operation.kind {
         StepKind::Execute(node) => execution.kernel_start(node).transpose(),
         StepKind::Send(_) | StepKind::Fetch(_) => {
@@ -66,7 +66,7 @@ pub(super) fn start_and_wait(
     execution: OpExecution<'_>,
     events: &mut Vec<Event>,
 ) -> Option<Result<(), ExecuteError>> {
-    let (stage, request, rank) = (execution.stage, execution.request, execution.rank);
+    let (state, request, rank) = (execution.state, execution.request, execution.rank);
     let StepKind::Execute(node) = execution.operation.kind else {
         return None;
     };
@@ -95,7 +95,7 @@ pub(super) fn start_and_wait(
         // The run may be over.
         let _ = sender.send((context, result));
     });
-    let device = kernel_device(&stage.program.devices, execution.operation.device);
+    let device = kernel_device(&state.program.devices, execution.operation.device);
     let started = catch_unwind(AssertUnwindSafe(|| {
         device.compute_async(kernel, context, done);
     }));
@@ -105,7 +105,7 @@ pub(super) fn start_and_wait(
     loop {
         match ended.recv_timeout(CHECK_INTERVAL) {
             Ok(result) => {
-                return Some(end_kernel(stage, request, rank, start_ns, result, events));
+                return Some(end_kernel(state, request, rank, start_ns, result, events));
             }
             Err(RecvTimeoutError::Timeout) => {
                 if let Err(interrupt) = request.check_interrupts() {
@@ -124,22 +124,22 @@ pub(super) fn start_and_wait(
 
 /// Returns the error for an asynchronous kernel that panicked when it was started.
 pub(in crate::execute) fn kernel_panicked(
-    stage: &Stage,
+    state: &RunState,
     request: &Request,
     rank: u32,
     panic: &(dyn std::any::Any + Send),
 ) -> ExecuteError {
-    OpExecution::new(stage, request, rank).panicked(panic_message(panic))
+    OpExecution::new(state, request, rank).panicked(panic_message(panic))
 }
 
 /// Returns the error for a copy that failed.
 pub(in crate::execute) fn copy_failed(
-    stage: &Stage,
+    state: &RunState,
     request: &Request,
     rank: u32,
     source: KernelError,
 ) -> ExecuteError {
-    let execution = OpExecution::new(stage, request, rank);
+    let execution = OpExecution::new(state, request, rank);
     match execution.operation.kind {
         StepKind::Send(id) => {
             execution.lost(&execution.program.plan.transfers()[id.index()], source)
@@ -152,14 +152,14 @@ pub(in crate::execute) fn copy_failed(
 /// Takes the outputs of an asynchronous kernel that has ended, and reports its end to the
 /// listeners.
 pub(in crate::execute) fn end_kernel(
-    stage: &Stage,
+    state: &RunState,
     request: &Request,
     rank: u32,
     start_ns: u64,
     (context, result): (Option<AsyncKernelContext>, Result<(), KernelError>),
     events: &mut Vec<Event>,
 ) -> Result<(), ExecuteError> {
-    end(stage, request, rank, start_ns, events, |execution| {
+    end(state, request, rank, start_ns, events, |execution| {
         let StepKind::Execute(node) = execution.operation.kind else {
             unreachable!("only nodes have kernels");
         };
@@ -169,21 +169,21 @@ pub(in crate::execute) fn end_kernel(
 
 /// Takes a tensor that was copied to the host, and reports the end of the copy to the listeners.
 pub(in crate::execute) fn end_copy(
-    stage: &Stage,
+    state: &RunState,
     request: &Request,
     rank: u32,
     start_ns: u64,
     copied: Result<Tensor, KernelError>,
     events: &mut Vec<Event>,
 ) -> Result<(), ExecuteError> {
-    end(stage, request, rank, start_ns, events, |execution| {
-        let copied = copied.map_err(|source| copy_failed(stage, request, rank, source))?;
+    end(state, request, rank, start_ns, events, |execution| {
+        let copied = copied.map_err(|source| copy_failed(state, request, rank, source))?;
         Ok(execution.take_copy(copied))
     })
 }
 
 fn end(
-    stage: &Stage,
+    state: &RunState,
     request: &Request,
     rank: u32,
     start_ns: u64,
@@ -191,15 +191,15 @@ fn end(
     take: impl FnOnce(&OpExecution<'_>) -> Result<u64, ExecuteError>,
 ) -> Result<(), ExecuteError> {
     catch_unwind(AssertUnwindSafe(|| {
-        let execution = OpExecution::new(stage, request, rank);
+        let execution = OpExecution::new(state, request, rank);
         let bytes = take(&execution)?;
-        if !stage.nanoseconds.is_empty() || request.listeners.is_any() {
+        if !state.nanoseconds.is_empty() || request.listeners.is_any() {
             execution.report(start_ns, bytes, events);
         }
         Ok(())
     }))
     .unwrap_or_else(|panic| {
-        Err(OpExecution::new(stage, request, rank).panicked(panic_message(&*panic)))
+        Err(OpExecution::new(state, request, rank).panicked(panic_message(&*panic)))
     })
 }
 
@@ -225,11 +225,11 @@ impl<'a> OpExecution<'a> {
         if !self.program.copies_later(self.operation.step) {
             return Ok(None);
         }
-        let &[value] = self.stage.compiled.inputs(self.operation) else {
+        let &[value] = self.state.compiled.inputs(self.operation) else {
             return Ok(None);
         };
         // SAFETY: this executes an operation that reads it.
-        let tensor = unsafe { self.stage.frame().read(value) };
+        let tensor = unsafe { self.state.values().read(value) };
         let tensor = tensor.expect("a value is written before it is read");
         let space = plan.values()[value as usize].space;
         if space == MemorySpace::Host || tensor.buffer().is_none() {
@@ -256,7 +256,7 @@ impl<'a> OpExecution<'a> {
             StepKind::Send(id) => self.hand_over(id, copied, TransferWay::Staged),
             StepKind::Fetch(fetch) => {
                 // SAFETY: this executes the fetch.
-                unsafe { self.stage.frame().set_fetched(fetch, copied) };
+                unsafe { self.state.values().set_fetched(fetch, copied) };
                 self.leave_inputs();
             }
             _ => unreachable!("only sends and fetches copy later"),
@@ -266,11 +266,11 @@ impl<'a> OpExecution<'a> {
 
     /// Returns the context of an asynchronous kernel, with copies of inputs that are in an arena.
     fn async_context(&self, node: NodeId) -> Result<AsyncKernelContext, ExecuteError> {
-        let frame = self.stage.frame();
-        let inputs = self.stage.compiled.inputs(self.operation).iter();
+        let values = self.state.values();
+        let inputs = self.state.compiled.inputs(self.operation).iter();
         let inputs = inputs.map(|&input| {
             // SAFETY: this executes an operation that reads it.
-            let input = unsafe { frame.read(input) };
+            let input = unsafe { values.read(input) };
             input.expect("a value is written before it is read").clone()
         });
         let inputs: Vec<Tensor> = inputs.collect();
@@ -278,7 +278,7 @@ impl<'a> OpExecution<'a> {
         let device = device.expect("preparing has checked the devices");
         let on_host = self.program.is_on_host[self.operation.outputs()].to_vec();
         let name = self.program.graph.node_name(node);
-        let step = self.stage.step(self.operation.device);
+        let step = self.state.step(self.operation.device);
         let step = step.expect("devices of the plan have a step");
         let context = self.program.context(self.operation.step);
         AsyncKernelContext::new(Arc::clone(device), name, inputs, on_host)
@@ -306,7 +306,7 @@ impl<'a> OpExecution<'a> {
         });
         let made = made.map_err(|source| self.failed(node, &self.inputs(), source))?;
         // SAFETY: this executes the operation that writes them.
-        let slots = unsafe { self.stage.frame().outputs(range) };
+        let slots = unsafe { self.state.values().outputs(range) };
         for (slot, tensor) in slots.iter_mut().zip(made) {
             slot.set_own(tensor);
         }

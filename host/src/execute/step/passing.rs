@@ -11,7 +11,7 @@ use crate::device::panic_message;
 use crate::execute::compile::PASSED_ON_BY_COPY_MAX;
 use crate::execute::error::ExecuteError;
 use crate::execute::run::Request;
-use crate::execute::run::Stage;
+use crate::execute::run::RunState;
 use crate::graph::NodeId;
 use crate::plan::StepKind;
 use crate::tensor::DType;
@@ -20,74 +20,74 @@ use crate::tensor::Tensor;
 /// Executes a `Merge` with these inputs: (index, value). `is_next`: they come from the previous
 /// iteration of its loop. Returns whether one of them is live.
 pub(in crate::execute) fn merge(
-    stage: &Stage,
+    state: &RunState,
     request: &Request,
     rank: u32,
     sources: &[(u32, u32)],
     is_next: bool,
 ) -> Result<bool, ExecuteError> {
-    let execution = OpExecution::new(stage, request, rank);
+    let execution = OpExecution::new(state, request, rank);
     let merged = catch_unwind(AssertUnwindSafe(|| execution.merge(sources, is_next)));
     let is_live = merged.map_err(|panic| execution.panicked(panic_message(&*panic)))?;
     // SAFETY: this executes the operation.
-    unsafe { stage.frame().set_operation_dead(rank, !is_live) };
+    unsafe { state.values().set_operation_dead(rank, !is_live) };
     Ok(is_live)
 }
 
 /// Returns whether an operation is dead because of a tensor that it reads. `all`: it is dead only
 /// if all of them are.
 pub(in crate::execute) fn has_dead_input(
-    stage: &Stage,
+    state: &RunState,
     request: &Request,
     rank: u32,
     all: bool,
 ) -> bool {
-    OpExecution::new(stage, request, rank).has_dead_input(all)
+    OpExecution::new(state, request, rank).has_dead_input(all)
 }
 
 /// Returns whether one of these operations, for which operation `rank` waits, is dead.
-pub(in crate::execute) fn waits_for_dead(stage: &Stage, waits_for: &[u32]) -> bool {
+pub(in crate::execute) fn waits_for_dead(state: &RunState, waits_for: &[u32]) -> bool {
     // SAFETY: the caller executes an operation that waits for them.
-    let is_dead = |&rank: &u32| unsafe { stage.frame().is_operation_dead(rank) };
+    let is_dead = |&rank: &u32| unsafe { state.values().is_operation_dead(rank) };
     waits_for.iter().any(is_dead)
 }
 
 /// Records that an operation is live, before it is executed.
-pub(in crate::execute) fn revive(stage: &Stage, rank: u32) {
+pub(in crate::execute) fn revive(state: &RunState, rank: u32) {
     // SAFETY: the caller executes the operation.
-    unsafe { stage.frame().set_operation_dead(rank, false) };
+    unsafe { state.values().set_operation_dead(rank, false) };
 }
 
 /// Ends an operation that is dead.
 pub(in crate::execute) fn end_dead(
-    stage: &Stage,
+    state: &RunState,
     request: &Request,
     rank: u32,
 ) -> Result<(), ExecuteError> {
-    let execution = OpExecution::new(stage, request, rank);
+    let execution = OpExecution::new(state, request, rank);
     if let StepKind::Fetch(fetch) = execution.operation.kind {
         let tensor = execution.program.plan.fetches()[fetch as usize].tensor();
         let tensor = execution.program.graph.tensor_name(tensor);
         return Err(ExecuteError::DeadFetch { tensor });
     }
-    kill(stage, request, rank);
-    leave_inputs(stage, request, rank)
+    kill(state, request, rank);
+    leave_inputs(state, request, rank)
 }
 
 /// Marks an operation and its outputs as dead.
-pub(in crate::execute) fn kill(stage: &Stage, request: &Request, rank: u32) {
-    OpExecution::new(stage, request, rank).kill_outputs();
+pub(in crate::execute) fn kill(state: &RunState, request: &Request, rank: u32) {
+    OpExecution::new(state, request, rank).kill_outputs();
     // SAFETY: the caller executes the operation, or a loop that it is in.
-    unsafe { stage.frame().set_operation_dead(rank, true) };
+    unsafe { state.values().set_operation_dead(rank, true) };
 }
 
 /// Records that an operation that is dead reads its live inputs no more.
 pub(in crate::execute) fn leave_inputs(
-    stage: &Stage,
+    state: &RunState,
     request: &Request,
     rank: u32,
 ) -> Result<(), ExecuteError> {
-    let execution = OpExecution::new(stage, request, rank);
+    let execution = OpExecution::new(state, request, rank);
     // Tensors may belong to an app and panic when they are dropped.
     catch_unwind(AssertUnwindSafe(|| execution.leave_inputs()))
         .map_err(|panic| execution.panicked(panic_message(&*panic)))
@@ -95,17 +95,17 @@ pub(in crate::execute) fn leave_inputs(
 
 /// Records that a loop reads a value of an enclosing body no more; once per reader in the loop.
 pub(in crate::execute) fn leave_after_loop(
-    stage: &Stage,
+    state: &RunState,
     request: &Request,
     rank: u32,
     value: u32,
 ) -> Result<(), ExecuteError> {
     let leave = AssertUnwindSafe(|| {
         // SAFETY: the loop has ended, and `value` is one of those that it has read.
-        drop(unsafe { stage.frame().leave(value) });
+        drop(unsafe { state.values().leave(value) });
     });
     catch_unwind(leave).map_err(|panic| {
-        let execution = OpExecution::new(stage, request, rank);
+        let execution = OpExecution::new(state, request, rank);
         execution.panicked(panic_message(&*panic))
     })
 }
@@ -134,40 +134,41 @@ impl<'a> OpExecution<'a> {
         for (entry, &input) in self.inputs_to_leave() {
             if !self.stays(entry) {
                 // SAFETY: as in `leave_inputs`.
-                drop(unsafe { self.stage.frame().leave(input) });
+                drop(unsafe { self.state.values().leave(input) });
             }
         }
     }
 
     pub(super) fn inputs_to_leave(&self) -> impl Iterator<Item = (usize, &'a u32)> {
-        let compiled = &self.stage.compiled;
+        let compiled = &self.state.compiled;
         (self.operation.input_range().start..).zip(compiled.inputs(self.operation))
     }
 
     /// Returns whether an input is read again by later iterations of a loop.
     pub(super) fn stays(&self, entry: usize) -> bool {
-        let flow = &self.stage.compiled.flow;
+        let flow = &self.state.compiled.flow;
         flow.as_ref().is_some_and(|flow| flow.stays(entry))
     }
 
     /// Passes the first input to the output that the second one selects.
     pub(super) fn switch(&self, node: NodeId) -> Result<u64, ExecuteError> {
-        let compiled = &self.stage.compiled;
+        let compiled = &self.state.compiled;
         let &[data, selector] = compiled.inputs(self.operation) else {
             unreachable!("preparing has checked the inputs");
         };
-        let frame = self.stage.frame();
+        let values = self.state.values();
         // SAFETY: this executes an operation that reads it.
-        let tensor = unsafe { frame.read(selector) }.expect("a value is written before it is read");
+        let tensor =
+            unsafe { values.read(selector) }.expect("a value is written before it is read");
         let n_outputs = self.operation.n_outputs;
         let taken = selected(tensor, n_outputs)
             .map_err(|source| self.failed(node, &self.inputs(), source))?;
         // SAFETY: this executes the operation that writes them.
-        let slots = unsafe { frame.outputs(self.operation.outputs()) };
+        let slots = unsafe { values.outputs(self.operation.outputs()) };
         slots.iter_mut().for_each(OutputSlot::kill);
         if !self.stays(self.operation.input_range().start + 1) {
             // SAFETY: this executes an operation that reads it, and no longer uses it.
-            drop(unsafe { frame.leave(selector) });
+            drop(unsafe { values.leave(selector) });
         }
         self.pass_on(data, taken as usize)
     }
@@ -181,12 +182,12 @@ impl<'a> OpExecution<'a> {
     /// Makes a value that this operation reads one that it writes. Small tensors are copied to the
     /// place of the output; others change hands. Returns the bytes.
     pub(super) fn pass(&self, from: u32, leaves: bool, to: usize) -> u64 {
-        let frame = self.stage.frame();
+        let values = self.state.values();
         // SAFETY: this executes an operation that reads it.
-        let tensor = unsafe { frame.read(from) }.expect("a value is written before it is read");
+        let tensor = unsafe { values.read(from) }.expect("a value is written before it is read");
         let n_bytes = tensor.len_bytes();
         // SAFETY: this executes the operation that writes it, and no node reads its own outputs.
-        let slot = unsafe { &mut frame.outputs(to..to + 1)[0] };
+        let slot = unsafe { &mut values.outputs(to..to + 1)[0] };
         slot.own = None;
         if n_bytes <= PASSED_ON_BY_COPY_MAX
             && let Some(planned) = &mut slot.planned
@@ -199,13 +200,13 @@ impl<'a> OpExecution<'a> {
             slot.state = OutputState::Planned;
             if leaves {
                 // SAFETY: this executes an operation that reads it, and no longer uses it.
-                drop(unsafe { frame.leave(from) });
+                drop(unsafe { values.leave(from) });
             }
         } else {
             // A clone of a part of an arena is a copy.
             let shared = tensor.clone();
             // SAFETY: as above.
-            let last = leaves.then(|| unsafe { frame.leave(from) }).flatten();
+            let last = leaves.then(|| unsafe { values.leave(from) }).flatten();
             self.set_arrived(to, last.unwrap_or(shared));
         }
         n_bytes as u64
@@ -215,9 +216,9 @@ impl<'a> OpExecution<'a> {
     /// come from the previous iteration of a loop, otherwise they are the inputs of the operation.
     /// Returns whether one is live; otherwise the outputs are dead.
     pub(super) fn merge(&self, sources: &[(u32, u32)], is_next: bool) -> bool {
-        let frame = self.stage.frame();
+        let values = self.state.values();
         // SAFETY: this executes an operation that reads them.
-        let is_live = |&(_, value): &(u32, u32)| !unsafe { frame.is_dead(value) };
+        let is_live = |&(_, value): &(u32, u32)| !unsafe { values.is_dead(value) };
         let live = sources.iter().position(is_live);
         let output = self.operation.first_output as usize;
         if live.is_none() {
@@ -233,7 +234,7 @@ impl<'a> OpExecution<'a> {
                 }
             } else if leaves {
                 // SAFETY: as above, and it is not used any more.
-                drop(unsafe { frame.leave(value) });
+                drop(unsafe { values.leave(value) });
             }
         }
         live.is_some()
@@ -241,15 +242,15 @@ impl<'a> OpExecution<'a> {
 
     pub(super) fn kill_outputs(&self) {
         // SAFETY: this executes the operation that writes them.
-        let slots = unsafe { self.stage.frame().outputs(self.operation.outputs()) };
+        let slots = unsafe { self.state.values().outputs(self.operation.outputs()) };
         slots.iter_mut().for_each(OutputSlot::kill);
     }
 
     /// Returns whether an input is dead, or with `all`, whether all are.
     pub(super) fn has_dead_input(&self, all: bool) -> bool {
-        let mut inputs = self.stage.compiled.inputs(self.operation).iter();
+        let mut inputs = self.state.compiled.inputs(self.operation).iter();
         // SAFETY: this executes an operation that reads it.
-        let is_dead = |&input: &u32| unsafe { self.stage.frame().is_dead(input) };
+        let is_dead = |&input: &u32| unsafe { self.state.values().is_dead(input) };
         match all {
             true => inputs.all(is_dead),
             false => inputs.any(is_dead),

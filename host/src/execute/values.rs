@@ -7,7 +7,7 @@
 //! operation's writes are visible to those that depend on it.
 #![expect(
     unsafe_code,
-    reason = "operations of one run share a frame without locks; the plan keeps them apart"
+    reason = "operations of one run share values without locks; the plan keeps them apart"
 )]
 
 use std::cell::UnsafeCell;
@@ -51,7 +51,7 @@ pub(super) struct Times {
 
 /// The tensors of one run, reused by later runs.
 #[derive(Debug)]
-pub(super) struct Frame {
+pub(super) struct RunValues {
     slots: Box<[UnsafeCell<OutputSlot>]>,
     /// Per value the number of remaining reads, if it has its own allocation.
     n_readers_left: Box<[Countdown]>,
@@ -65,9 +65,9 @@ pub(super) struct Frame {
 
 // SAFETY: see the module's comment; every method that accesses a cell documents what its caller
 // must ensure.
-unsafe impl Sync for Frame {}
+unsafe impl Sync for RunValues {}
 
-impl Frame {
+impl RunValues {
     /// Allocates the arenas, unless each tensor is to have its own allocation. Without arenas more
     /// steps allocate, and only live tensors hold memory.
     pub(super) fn new(
@@ -118,7 +118,7 @@ impl Frame {
                     let bytes = shape.size_bytes(*dtype).unwrap_or(usize::MAX);
                     let arena: Option<&Arc<Arena>> = arenas[*arena as usize].as_ref();
                     // SAFETY: `compile` assigned overlapping places only to values that no two
-                    // operations use at the same time, and a frame exposes a value only to the
+                    // operations use at the same time, and nothing exposes a value only to the
                     // operations that write and read it.
                     let part = arena.and_then(|arena| unsafe { arena.part(*offset, bytes) });
                     let tensor =
