@@ -1,6 +1,6 @@
 //! Kernels: one op on one device type.
 
-use std::cell::{RefCell, RefMut};
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -165,36 +165,16 @@ impl Outputs<'_> {
             Self::Owned(slots) => slots,
         }
     }
-}
 
-/// An output whose elements are about to be written.
-struct UnfilledOutput<'b, 'a> {
-    outputs: RefMut<'b, Outputs<'a>>,
-    index: usize,
-    /// The output's own tensor, or `None` if the planned one is written.
-    own: Option<Tensor>,
-}
-
-impl UnfilledOutput<'_, '_> {
+    /// Returns the bytes of the planned tensor of an output, if it has this type and shape and the
+    /// host can write it. The slot then holds it.
     #[inline(never)]
-    fn bytes(&mut self) -> Result<&mut [u8], KernelError> {
-        let tensor = match &mut self.own {
-            Some(own) => Some(own),
-            None => self.outputs.slots()[self.index].planned.as_mut(),
-        };
-        let bytes = tensor.and_then(Tensor::as_bytes_mut);
-        let bytes = bytes.ok_or(TensorError::NotOnHost)?;
-        if cfg!(debug_assertions) {
-            bytes.fill(UNWRITTEN);
+    fn planned_bytes(&mut self, index: usize, dtype: DType, shape: &Shape) -> Option<&mut [u8]> {
+        let slot = self.slots().get_mut(index)?;
+        if slot.is_forwarded {
+            return None;
         }
-        Ok(bytes)
-    }
-
-    #[inline(never)]
-    fn finish(mut self) {
-        if let Some(own) = self.own.take() {
-            self.outputs.slots()[self.index].set_own(own);
-        }
+        slot.planned_as(dtype, shape)?.as_bytes_mut()
     }
 }
 
@@ -512,37 +492,34 @@ impl<'a> KernelContext<'a> {
         shape: &Shape,
         fill: impl FnOnce(&mut [u8]) -> Result<(), KernelError>,
     ) -> Result<(), KernelError> {
-        let mut output = self.begin_output(index, dtype, shape)?;
-        fill(output.bytes()?)?;
-        output.finish();
+        let mut outputs = self.outputs.borrow_mut();
+        let mut own = None;
+        let bytes = match outputs.planned_bytes(index, dtype, shape) {
+            Some(planned) => planned,
+            None => own
+                .insert(self.new_output(index, dtype, shape)?)
+                .as_bytes_mut()
+                .ok_or(TensorError::NotOnHost)?,
+        };
+        if cfg!(debug_assertions) {
+            bytes.fill(UNWRITTEN);
+        }
+        fill(bytes)?;
+        if let Some(own) = own {
+            outputs.slots()[index].set_own(own);
+        }
         Ok(())
     }
 
-    /// What [`Self::fill_output_bytes`] does before it calls `fill`. It is a function of its own,
-    /// because the compiler copies the rest for each of a thousand types of `fill`.
+    /// Returns a tensor for an output that has no planned one. A function of its own, because
+    /// [`Self::fill_output_bytes`] is compiled for each of a thousand types of `fill`.
     #[inline(never)]
-    fn begin_output(
-        &self,
-        index: usize,
-        dtype: DType,
-        shape: &Shape,
-    ) -> Result<UnfilledOutput<'_, 'a>, KernelError> {
+    fn new_output(&self, index: usize, dtype: DType, shape: &Shape) -> Result<Tensor, KernelError> {
         check_rank(shape)?;
-        let mut outputs = self.outputs.borrow_mut();
-        let slots = outputs.slots();
-        let n_outputs = slots.len();
-        let slot = slots.get_mut(index);
-        let slot = slot.ok_or_else(|| no_such_output(index, n_outputs))?;
-        let own = if !slot.is_forwarded && slot.planned_as(dtype, shape).is_some() {
-            None
-        } else {
-            Some(self.allocate_output(index, dtype, shape.clone())?)
-        };
-        Ok(UnfilledOutput {
-            outputs,
-            index,
-            own,
-        })
+        if index >= self.n_outputs() {
+            return Err(no_such_output(index, self.n_outputs()));
+        }
+        self.allocate_output(index, dtype, shape.clone())
     }
 
     /// Changes output `index`, which is already set, in place; `update` gets its shape and

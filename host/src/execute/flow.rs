@@ -11,6 +11,7 @@
 //!
 //! Plans without branches and loops have no [`Flow`], and their runs do not use this module.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -52,6 +53,8 @@ enum Kind {
     Exit,
     /// It is never dead, although an operation that it waits for may be.
     Trigger,
+    /// It does nothing: the `Merge` that reads its output reads its input instead.
+    Skipped,
 }
 
 /// The operations of a loop, `first..end`.
@@ -81,6 +84,8 @@ struct LoopMerge {
     first: Box<[(u32, u32)]>,
     /// What later iterations read.
     next: Box<[(u32, u32)]>,
+    /// The `NextIteration`s that need not execute, because their inputs are in `next`.
+    skipped: Vec<u32>,
 }
 
 /// The compiled parts that [`Flow`] is made from.
@@ -153,19 +158,29 @@ impl Flow {
                 exits[region_of[body.index()] as usize].push(rank);
             }
         }
-        let regions = parts.loops.iter().enumerate().map(|(index, steps)| {
+        let writer_rank = writer_ranks(parts);
+        let mut regions = Vec::with_capacity(parts.loops.len());
+        for (index, steps) in parts.loops.iter().enumerate() {
             let merges = parts.order[steps.first..steps.end].iter();
             let merges = merges.take_while(|&&step| {
                 plan.step(step).body == steps.body && !plan.back_inputs_of(step).is_empty()
             });
-            let merges: Box<[LoopMerge]> =
+            let mut merges: Box<[LoopMerge]> =
                 merges.map(|&step| LoopMerge::new(parts, step)).collect();
+            let first = steps.first + merges.len();
+            for merge in &mut merges {
+                merge.read_past_next(parts, self, &writer_rank, first..steps.end);
+            }
+            let skipped = merges.iter().flat_map(|merge| &merge.skipped);
+            for &rank in skipped {
+                self.kinds[rank as usize] = Kind::Skipped;
+            }
             let next = merges.iter().flat_map(|merge| &merge.next);
             let results = exits[index].iter().flat_map(|&rank| {
                 let outputs = parts.operations[rank as usize].outputs();
                 outputs.map(to_u32)
             });
-            Region {
+            regions.push(Region {
                 body: steps.body,
                 first: to_u32(steps.first),
                 end: to_u32(steps.end),
@@ -174,9 +189,9 @@ impl Flow {
                 children: std::mem::take(&mut children[index]).into(),
                 exits: exits[index].as_slice().into(),
                 outside: std::mem::take(&mut outside[index]).into(),
-            }
-        });
-        self.regions = regions.collect();
+            });
+        }
+        self.regions = regions.into();
         self.outermost = outermost.into();
     }
 
@@ -228,8 +243,57 @@ impl LoopMerge {
             rank: parts.rank_of[step.index()],
             first: first.map(|(index, value)| (index, value.0)).collect(),
             next,
+            skipped: Vec::new(),
         }
     }
+
+    /// Reads the inputs of `NextIteration`s instead of their outputs, where that is the same: each
+    /// of these inputs is written in the iteration, by one of the `ranks` after the merges, which
+    /// overwrite their own outputs one after the other.
+    fn read_past_next(
+        &mut self,
+        parts: &FlowParts<'_>,
+        flow: &Flow,
+        writer_rank: &[u32],
+        ranks: Range<usize>,
+    ) {
+        let plan = &parts.program.plan;
+        for (_, value) in &mut self.next {
+            let written = &plan.values()[*value as usize];
+            let rank = writer_rank[*value as usize];
+            let Some(operation) = parts.operations.get(rank as usize) else {
+                continue;
+            };
+            let is_plain = matches!(
+                parts.program.actions[operation.step.index()],
+                Some(Action::PassOn)
+            ) && written.n_readers == 1
+                && plan.successors().row(operation.step.index()).is_empty()
+                && flow.control.row(rank as usize).is_empty();
+            let entry = operation.input_range();
+            let &[input] = &parts.inputs[entry.clone()] else {
+                continue;
+            };
+            let source = &plan.values()[input as usize];
+            if is_plain
+                && !flow.stays(entry.start)
+                && ranks.contains(&(writer_rank[input as usize] as usize))
+                && (source.device, source.space) == (written.device, written.space)
+            {
+                self.skipped.push(rank);
+                *value = input;
+            }
+        }
+    }
+}
+
+/// Returns per value the rank of the operation that writes it; `u32::MAX` if none does.
+fn writer_ranks(parts: &FlowParts<'_>) -> Vec<u32> {
+    let mut ranks = vec![u32::MAX; parts.program.plan.values().len()];
+    for (rank, operation) in (0..).zip(parts.operations) {
+        ranks[operation.outputs()].fill(rank);
+    }
+    ranks
 }
 
 /// Returns per value the body that writes it once per execution.
@@ -457,15 +521,17 @@ fn settle(
     let kind = flow.kinds[rank as usize];
     let is_dead = match kind {
         Kind::Live => return Ok(true),
+        Kind::Skipped => return Ok(false),
         Kind::Trigger => false,
         Kind::Merge => step::has_dead_input(state, request, rank, true),
+        // It keeps what an earlier iteration has passed out, and there is no other input to leave.
+        Kind::Exit if step::has_dead_input(state, request, rank, false) => return Ok(false),
         Kind::Guarded | Kind::Exit => {
             step::has_dead_input(state, request, rank, false)
                 || step::waits_for_dead(state, flow.control.row(rank as usize))
         }
     };
     match (is_dead, kind) {
-        // It keeps what an earlier iteration has passed out.
         (true, Kind::Exit) => step::leave_inputs(state, request, rank)?,
         (true, _) => step::end_dead(state, request, rank)?,
         (false, _) => step::revive(state, rank),

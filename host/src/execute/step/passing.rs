@@ -36,6 +36,7 @@ pub(in crate::execute) fn merge(
 
 /// Returns whether an operation is dead because of a tensor that it reads. `all`: it is dead only
 /// if all of them are.
+#[inline]
 pub(in crate::execute) fn has_dead_input(
     state: &RunState,
     request: &Request,
@@ -46,6 +47,7 @@ pub(in crate::execute) fn has_dead_input(
 }
 
 /// Returns whether one of these operations, for which operation `rank` waits, is dead.
+#[inline]
 pub(in crate::execute) fn waits_for_dead(state: &RunState, waits_for: &[u32]) -> bool {
     // SAFETY: the caller executes an operation that waits for them.
     let is_dead = |&rank: &u32| unsafe { state.values().is_operation_dead(rank) };
@@ -53,6 +55,7 @@ pub(in crate::execute) fn waits_for_dead(state: &RunState, waits_for: &[u32]) ->
 }
 
 /// Records that an operation is live, before it is executed.
+#[inline]
 pub(in crate::execute) fn revive(state: &RunState, rank: u32) {
     // SAFETY: the caller executes the operation.
     unsafe { state.values().set_operation_dead(rank, false) };
