@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use placewright::Error;
+use placewright::builder::GraphBuilder;
 use placewright::candidates::Candidates;
 use placewright::candidates::PlacementOptions;
 use placewright::candidates::enumerate;
@@ -37,6 +38,7 @@ use placewright::tensor::LiteralData;
 use placewright::tensor::PartialShape;
 use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
+use placewright::trace::Recorder;
 
 use crate::fakes::FakeDevice;
 
@@ -300,6 +302,65 @@ fn loops_follow_each_other_and_read_what_is_outside() {
         let feeds = [("first", int(first)), ("limit", int(limit))];
         let found = session.run(&feeds, &["a/exit", "b/exit"]).unwrap();
         assert_eq!(ints(&found), expected);
+    }
+}
+
+#[test]
+fn loops_may_exchange_their_variables() {
+    let b = GraphBuilder::new("exchange");
+    let [i, left, right] =
+        ["i", "left", "right"].map(|name| b.placeholder::<i32>(name, [0usize; 0]).unwrap());
+    let (i, left, right) = b
+        .while_loop(
+            (i, left, right),
+            |b, (i, ..)| b.less(i, 5),
+            |b, (i, left, right)| Ok((b.add(i, 1)?, right, left)),
+        )
+        .unwrap();
+    for (name, value) in [("n", i), ("l", left), ("r", right)] {
+        b.named(name).identity(value).unwrap();
+    }
+    let session = cpus(1).with_graph(b.finish()).build().unwrap();
+    let fetches = ["n", "l", "r"];
+    for (first, expected) in [(0, [5, 20, 10]), (1, [5, 10, 20]), (7, [7, 10, 20])] {
+        let feeds = [("i", int(first)), ("left", int(10)), ("right", int(20))];
+        assert_eq!(ints(&session.run(&feeds, &fetches).unwrap()), expected);
+    }
+}
+
+#[test]
+fn traces_show_loops_with_their_iterations() {
+    let mut nodes = Nodes::new();
+    let first = nodes.placeholder("first", DType::I32);
+    let limit = nodes.placeholder("limit", DType::I32);
+    let step = nodes.constant("step", 1);
+    nodes.count("a", first, limit, step);
+    let session = cpus(1)
+        .with_graph(nodes.0.finish())
+        .with_recorder(Recorder::on())
+        .build()
+        .unwrap();
+    let feeds = [("first", int(0)), ("limit", int(2))];
+    session.run(&feeds, &["a/exit"]).unwrap();
+    let mut json = Vec::new();
+    session.trace().write_chrome(&mut json).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let events = json["traceEvents"].as_array().unwrap().iter();
+    let mut loops: Vec<_> = events.filter(|event| event["cat"] == "loop").collect();
+    loops.sort_by_key(|event| event["name"].as_str().map(str::to_owned));
+    let names: Vec<_> = loops.iter().map(|event| &event["name"]).collect();
+    // The third iteration finds that the loop ends.
+    let iterations = ["a", "a: iteration 0", "a: iteration 1", "a: iteration 2"];
+    assert_eq!(names, iterations);
+    let range = |event: &serde_json::Value| {
+        let [start, duration] = ["ts", "dur"].map(|key| event[key].as_f64().unwrap());
+        (start, start + duration + 1e-3)
+    };
+    let whole = range(loops[0]);
+    for iteration in &loops[1..] {
+        let iteration_range = range(iteration);
+        assert!(whole.0 <= iteration_range.0 && iteration_range.1 <= whole.1 + 1e-3);
+        assert_eq!(iteration["tid"], loops[0]["tid"], "slices nest in one lane");
     }
 }
 

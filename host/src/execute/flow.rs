@@ -23,7 +23,7 @@ use super::step;
 use crate::graph::{BodyId, Csr, is_exit};
 use crate::memory::LoopSteps;
 use crate::plan::{StepId, StepKind};
-use crate::trace::Event;
+use crate::trace::{Event, EventKind};
 
 /// The branches and loops of a compiled plan.
 #[derive(Debug)]
@@ -470,6 +470,22 @@ fn run_loop(
     events: &mut Vec<Event>,
 ) -> Result<(), ExecuteError> {
     let started = (!state.nanoseconds.is_empty()).then(Instant::now);
+    let listeners = &request.listeners;
+    let now_ns = || match listeners.is_recorded() {
+        true => listeners.now_ns(),
+        false => 0,
+    };
+    let event = |iteration, start_ns, end_ns| Event {
+        kind: EventKind::Loop {
+            run: listeners.run,
+            body: region.body,
+            iteration,
+        },
+        start_ns: listeners.on_recorder_ns(start_ns),
+        duration_ns: end_ns - start_ns,
+    };
+    let first_ns = now_ns();
+    let mut start_ns = first_ns;
     for &exit in &region.exits {
         step::kill(state, request, exit);
     }
@@ -492,10 +508,18 @@ fn run_loop(
         let from = region.first + to_u32(region.merges.len());
         let range = (from, region.end);
         run_range(state, request, flow, range, &region.children, events)?;
+        if listeners.is_recorded() {
+            let end_ns = now_ns();
+            events.push(event(Some(iteration), start_ns, end_ns));
+            start_ns = end_ns;
+        }
         if region.merges.is_empty() {
             break;
         }
         iteration += 1;
+    }
+    if listeners.is_recorded() {
+        events.push(event(None, first_ns, now_ns()));
     }
     for &value in &region.outside {
         step::leave_after_loop(state, request, region.first, value)?;

@@ -1,7 +1,7 @@
 //! Writes the trace event format of Chrome and Perfetto, as JSON.
 //!
 //! A process of the format is a device, the transfers, or the session (pipeline stages, policy
-//! calls, runs). A thread of the format is a lane. A device has three lanes:
+//! calls, runs, loops with their iterations). A thread of the format is a lane. A device has three lanes:
 //!
 //! | lane | slices |
 //! |---|---|
@@ -218,12 +218,16 @@ impl<'a> Slice<'a> {
         lane
     }
 
-    /// Whether it may hold slices of the same kind: stages hold other stages, and a call of a
-    /// device holds the calls that it makes. Kernels that overlap are never parts of each
-    /// other.
+    /// Whether it may hold slices of the same kind: stages hold other stages, loops hold their
+    /// iterations, and a call of a device holds the calls that it makes. Kernels that overlap are
+    /// never parts of each other.
     fn may_nest(&self) -> bool {
         let kind = &self.event.kind;
-        self.is_wait || matches!(kind, EventKind::Stage { .. } | EventKind::Device { .. })
+        let nests = matches!(
+            kind,
+            EventKind::Stage { .. } | EventKind::Device { .. } | EventKind::Loop { .. }
+        );
+        self.is_wait || nests
     }
 }
 
@@ -242,6 +246,7 @@ impl Lane {
             EventKind::Stage { .. } => (SESSION, "stages", 1),
             EventKind::PolicyCall { .. } => (SESSION, "policy calls", 2),
             EventKind::Run { .. } => (SESSION, "runs", 3),
+            EventKind::Loop { .. } => (SESSION, "loops", 4),
             EventKind::Device { device, .. } => (FIRST_DEVICE + device.index(), "device calls", 3),
             EventKind::Kernel { device, .. } => (FIRST_DEVICE + device.index(), "kernels", 1),
             EventKind::Transfer { .. } => (TRANSFERS, "between devices", 1),
@@ -387,6 +392,24 @@ fn describe(slice: &Slice<'_>, names: &TraceNames) -> (String, &'static str, Val
             (name, "device", args)
         }
         EventKind::Run { run } => (format!("run {run}"), "run", json!({"run": run})),
+        EventKind::Loop {
+            run,
+            body,
+            iteration,
+        } => {
+            let of_graph = names.graph.bodies().ok();
+            let of_graph = of_graph.and_then(|bodies| bodies.all().get(body.index()));
+            let name = of_graph.map_or("", |body| &body.name);
+            let mut args = json!({"run": run, "loop": name});
+            let shown = match iteration {
+                Some(iteration) => {
+                    args["iteration"] = (*iteration).into();
+                    format!("{name}: iteration {iteration}")
+                }
+                None => name.to_owned(),
+            };
+            (shown, "loop", args)
+        }
         EventKind::Kernel {
             run,
             node,

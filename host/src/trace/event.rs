@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::graph::NodeId;
+use crate::graph::{BodyId, NodeId};
 use crate::names::DeviceId;
 use crate::plan::Payload;
 
@@ -55,6 +55,16 @@ pub enum EventKind {
     Run {
         /// Number of the run in its executor.
         run: u64,
+    },
+    /// One iteration of a loop, or with no iteration, the whole loop. Its kernels have events of
+    /// their own.
+    Loop {
+        /// Number of the run.
+        run: u64,
+        /// The body of the loop.
+        body: BodyId,
+        /// Number of the iteration, from 0.
+        iteration: Option<u64>,
     },
     /// One execution of a node.
     Kernel {
