@@ -1,7 +1,8 @@
 //! Writes the trace event format of Chrome and Perfetto, as JSON.
 //!
 //! A process of the format is a device, the transfers, or the session (pipeline stages, policy
-//! calls, runs, loops with their iterations). A thread of the format is a lane. A device has three lanes:
+//! calls, runs, loops with their iterations). A thread of the format is a lane. A device has three
+//! lanes:
 //!
 //! | lane | slices |
 //! |---|---|
