@@ -275,7 +275,17 @@ impl LoopMerge {
                 continue;
             };
             let source = &plan.values()[input as usize];
+            let Some(writer) = parts.operations.get(writer_rank[input as usize] as usize) else {
+                continue;
+            };
+            // A tensor that is forwarded has the place of another one, which is not kept from the
+            // start of the loop.
+            let is_forwarded = matches!(
+                &parts.program.actions[writer.step.index()],
+                Some(Action::Kernel(kernel)) if kernel.forwarded_input().is_some()
+            );
             if is_plain
+                && !is_forwarded
                 && !flow.stays(entry.start)
                 && ranks.contains(&(writer_rank[input as usize] as usize))
                 && (source.device, source.space) == (written.device, written.space)

@@ -54,7 +54,7 @@ fn is_implied(graph: &Graph, constant: NodeId) -> bool {
 /// Checks whether a tensor is dead whenever a node is.
 fn follows(graph: &Graph, tensor: TensorId, node: NodeId, n_steps: &mut usize) -> bool {
     let (producer, slot) = graph.producer(tensor);
-    if producer == node || has_condition(graph, node, producer, slot) {
+    if producer == node || has_condition(graph, node, (producer, slot), n_steps) {
         return true;
     }
     *n_steps += 1;
@@ -65,9 +65,16 @@ fn follows(graph: &Graph, tensor: TensorId, node: NodeId, n_steps: &mut usize) -
     inputs.any(|input| follows(graph, input, node, n_steps))
 }
 
-/// Checks whether output `slot` of a node is dead whenever `pivot` is: `pivot` passes on the
-/// predicate of a branch, and the node is a `Switch` with the same predicate.
-fn has_condition(graph: &Graph, pivot: NodeId, switch: NodeId, slot: usize) -> bool {
+/// Checks whether output `slot` of a node is dead whenever `pivot` is. The node and what `pivot`
+/// passes on are this output of two `Switch`es with the same predicate. `pivot` passes on the
+/// predicate of a branch itself, or a tensor of which the predicate is computed: a variable of a
+/// loop.
+fn has_condition(
+    graph: &Graph,
+    pivot: NodeId,
+    (switch, slot): (NodeId, usize),
+    n_steps: &mut usize,
+) -> bool {
     if !is_switch(graph.op(switch)) {
         return false;
     }
@@ -86,7 +93,12 @@ fn has_condition(graph: &Graph, pivot: NodeId, switch: NodeId, slot: usize) -> b
         }
         _ => false,
     };
-    same(data, predicate(source)) && same(predicate(source), predicate(switch))
+    let (Some(data), Some(decides)) = (data, predicate(source)) else {
+        return false;
+    };
+    same(Some(decides), predicate(switch))
+        && (same(Some(data), Some(decides))
+            || follows(graph, decides, graph.producer(data).0, n_steps))
 }
 
 fn through_identities(graph: &Graph, mut tensor: TensorId) -> TensorId {
