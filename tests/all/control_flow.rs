@@ -14,6 +14,9 @@ use placewright::execute::ExecuteError;
 use placewright::functions::lower;
 use placewright::graph::AttrSet;
 use placewright::graph::AttrValue;
+use placewright::graph::Function;
+use placewright::graph::FunctionArg;
+use placewright::graph::FunctionNode;
 use placewright::graph::Graph;
 use placewright::graph::GraphAssembler;
 use placewright::graph::Input;
@@ -212,10 +215,7 @@ impl Nodes {
     }
 
     fn constant(&mut self, name: &str, value: i32) -> NodeId {
-        let bytes = LiteralData::Dense(Arc::new(value.to_le_bytes()));
-        let literal = Literal::new(DType::I32, Shape::scalar(), bytes).unwrap();
-        let value = AttrValue::Tensor(Arc::new(literal));
-        let attrs = vec![("dtype", DType::I32.into()), ("value", value)];
+        let attrs = vec![("dtype", DType::I32.into()), ("value", literal(value))];
         self.add((name, "Const"), &[DType::I32], &[], attrs)
     }
 
@@ -271,6 +271,13 @@ impl Nodes {
     fn session(self) -> Session {
         cpus(1).with_graph(self.0.finish()).build().unwrap()
     }
+}
+
+fn literal(value: i32) -> AttrValue {
+    let bytes = LiteralData::Dense(Arc::new(value.to_le_bytes()));
+    AttrValue::Tensor(Arc::new(
+        Literal::new(DType::I32, Shape::scalar(), bytes).unwrap(),
+    ))
 }
 
 fn int(value: i32) -> Tensor {
@@ -361,6 +368,52 @@ fn traces_show_loops_with_their_iterations() {
         let iteration_range = range(iteration);
         assert!(whole.0 <= iteration_range.0 && iteration_range.1 <= whole.1 + 1e-3);
         assert_eq!(iteration["tid"], loops[0]["tid"], "slices nest in one lane");
+    }
+}
+
+/// TensorFlow's call is dead with its argument, and so is a result that does not depend on it.
+#[test]
+fn a_call_is_in_the_branch_of_its_arguments() {
+    let mut nodes = Nodes::new();
+    let chooses = nodes.placeholder("chooses", DType::Bool);
+    let x = nodes.placeholder("x", DType::I32);
+    let switch = nodes.int("switch", "Switch", &[(x, 0), (chooses, 0)]);
+    let types = || AttrValue::List([DType::I32.into()].into());
+    let seven = AttrValue::Function("seven".into(), AttrSet::default());
+    let attrs = vec![("Tin", types()), ("Tout", types()), ("f", seven)];
+    let call = ("call", "PartitionedCall");
+    let call = nodes.add(call, &[DType::I32], &[(switch, 0)], attrs);
+    nodes.int("merge", "Merge", &[(call, 0), (switch, 1)]);
+    let arg = |name: &str| FunctionArg {
+        name: name.into(),
+        spec: "int32".into(),
+        is_ref: false,
+    };
+    let constant = FunctionNode {
+        name: "value".into(),
+        op: "Const".into(),
+        inputs: Vec::new(),
+        device: "".into(),
+        attrs: AttrSet::new([
+            ("dtype".into(), DType::I32.into()),
+            ("value".into(), literal(7)),
+        ]),
+    };
+    nodes.0.add_function(Function {
+        name: "seven".into(),
+        args: vec![arg("x")],
+        results: vec![arg("y")],
+        nodes: vec![constant],
+        returns: vec![("y".into(), "value:output:0".into())],
+        control_returns: Vec::new(),
+        attrs: AttrSet::default(),
+        stateful: false,
+    });
+    let session = nodes.session();
+    for (chosen, expected) in [(true, 3), (false, 7)] {
+        let feeds = [("chooses", truth(chosen)), ("x", int(3))];
+        let found = session.run(&feeds, &["merge"]).unwrap();
+        assert_eq!(ints(&found), [expected]);
     }
 }
 

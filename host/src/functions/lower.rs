@@ -39,6 +39,7 @@ use crate::graph::NodeSpec;
 use crate::graph::Output;
 use crate::graph::TensorId;
 use crate::graph::Work;
+use crate::graph::is_switch;
 use crate::ops::OpAssembler;
 use crate::ops::OpRegistry;
 use crate::tensor::DType;
@@ -417,14 +418,23 @@ impl<'a> Lowerer<'a> {
     /// Makes all nodes of the functions of a caller wait for the caller's inputs: the caller is in
     /// a branch or loop of the same graph, which nodes without inputs would not be in.
     fn guard_by_inputs(&mut self, caller: &mut Caller<'_>) -> Result<(), LowerError> {
-        let of_inputs = caller.inputs.iter().map(|input| input.node);
-        let waits_for = of_inputs.chain(caller.controls.iter().copied());
+        let mut waits_for = caller.controls.clone();
+        for (index, &input) in caller.inputs.iter().enumerate() {
+            // A `Switch` is not dead when one of its outputs is.
+            waits_for.push(match is_switch(self.assembler.graph().op(input.node)) {
+                true => {
+                    let name = format!("{}/input{index}", caller.name);
+                    self.identity(caller, name, input, None)?.node
+                }
+                false => input.node,
+            });
+        }
         let pivot = self.add(New {
             name: format!("{}/inputs", caller.name),
             op: "NoOp",
             device: &caller.device,
             attrs: Vec::new(),
-            inputs: waits_for.map(Input::Control).collect(),
+            inputs: waits_for.into_iter().map(Input::Control).collect(),
         })?;
         caller.guard = Guard {
             pivot: Some(pivot),
