@@ -297,7 +297,10 @@ impl<'a> Lowerer<'a> {
                 if is_conditional {
                     self.guard_by_inputs(&mut caller)?;
                 }
-                let (sources, last, has_effects) = self.add_caller(form, &caller)?;
+                let (mut sources, last, has_effects) = self.add_caller(form, &caller)?;
+                if is_conditional {
+                    self.guard_results(&caller, &mut sources)?;
+                }
                 if has_effects {
                     returned.effects.push(last);
                 }
@@ -442,6 +445,22 @@ impl<'a> Lowerer<'a> {
         };
         for input in &mut caller.inputs {
             input.is_guarded = false;
+        }
+        Ok(())
+    }
+
+    /// Makes the results of a caller wait for its inputs, too: constants, and inputs that are
+    /// returned as they are. Handles of resources stay; a node that uses one has other inputs.
+    fn guard_results(
+        &mut self,
+        caller: &Caller<'_>,
+        results: &mut [Source],
+    ) -> Result<(), LowerError> {
+        for (index, result) in results.iter_mut().enumerate() {
+            if !result.is_guarded && self.dtype(*result) != DType::Resource {
+                let name = format!("{}/output{index}", caller.name);
+                *result = self.identity(caller, name, *result, caller.guard.pivot)?;
+            }
         }
         Ok(())
     }
