@@ -523,10 +523,12 @@ impl<'a> Lowerer<'a> {
             attrs,
             inputs,
         })?;
-        if !has_effects {
+        // Results of branches and loops wait for the controls already; a function's may not.
+        let waits = form == Form::Call && !caller.controls.is_empty();
+        if !has_effects && !waits {
             return Ok((returned.results, last, false));
         }
-        // A node that reads a result needs the effects, too.
+        // A node that reads a result needs the effects, too, and what the caller waits for.
         let results = (0..n_kept).map(|slot| Source {
             node: last,
             slot: to_u32(slot),
@@ -542,7 +544,7 @@ impl<'a> Lowerer<'a> {
                 }
             });
         }
-        Ok((results, last, true))
+        Ok((results, last, has_effects))
     }
 
     fn add_call(&mut self, caller: &Caller<'_>) -> Result<Returned, LowerError> {
