@@ -84,8 +84,6 @@ struct LoopMerge {
     first: Box<[(u32, u32)]>,
     /// What later iterations read.
     next: Box<[(u32, u32)]>,
-    /// The `NextIteration`s that need not execute, because their inputs are in `next`.
-    skipped: Vec<u32>,
 }
 
 /// The compiled parts that [`Flow`] is made from.
@@ -169,11 +167,9 @@ impl Flow {
                 merges.map(|&step| LoopMerge::new(parts, step)).collect();
             let first = steps.first + merges.len();
             for merge in &mut merges {
-                merge.read_past_next(parts, self, &writer_rank, first..steps.end);
-            }
-            let skipped = merges.iter().flat_map(|merge| &merge.skipped);
-            for &rank in skipped {
-                self.kinds[rank as usize] = Kind::Skipped;
+                for rank in merge.read_past_next(parts, self, &writer_rank, first..steps.end) {
+                    self.kinds[rank as usize] = Kind::Skipped;
+                }
             }
             let next = merges.iter().flat_map(|merge| &merge.next);
             let results = exits[index].iter().flat_map(|&rank| {
@@ -243,20 +239,21 @@ impl LoopMerge {
             rank: parts.rank_of[step.index()],
             first: first.map(|(index, value)| (index, value.0)).collect(),
             next,
-            skipped: Vec::new(),
         }
     }
 
     /// Reads the inputs of `NextIteration`s instead of their outputs, where that is the same: each
     /// of these inputs is written in the iteration, by one of the `ranks` after the merges, which
-    /// overwrite their own outputs one after the other.
+    /// overwrite their own outputs one after the other. Returns the ranks of these
+    /// `NextIteration`s, which need not execute.
     fn read_past_next(
         &mut self,
         parts: &FlowParts<'_>,
         flow: &Flow,
         writer_rank: &[u32],
         ranks: Range<usize>,
-    ) {
+    ) -> Vec<u32> {
+        let mut skipped = Vec::new();
         let plan = &parts.program.plan;
         for (_, value) in &mut self.next {
             let written = &plan.values()[*value as usize];
@@ -290,10 +287,11 @@ impl LoopMerge {
                 && ranks.contains(&(writer_rank[input as usize] as usize))
                 && (source.device, source.space) == (written.device, written.space)
             {
-                self.skipped.push(rank);
+                skipped.push(rank);
                 *value = input;
             }
         }
+        skipped
     }
 }
 

@@ -225,6 +225,8 @@ struct Caller<'a> {
     inputs: Vec<Source>,
     controls: Vec<NodeId>,
     guard: Guard,
+    /// Whether it is in a branch or loop of the same graph, so that it is dead with its inputs.
+    is_conditional: bool,
 }
 
 struct Lowerer<'a> {
@@ -293,14 +295,12 @@ impl<'a> Lowerer<'a> {
                     inputs,
                     controls,
                     guard: scope.guard,
+                    is_conditional,
                 };
                 if is_conditional {
                     self.guard_by_inputs(&mut caller)?;
                 }
-                let (mut sources, last, has_effects) = self.add_caller(form, &caller)?;
-                if is_conditional {
-                    self.guard_results(&caller, &mut sources)?;
-                }
+                let (sources, last, has_effects) = self.add_caller(form, &caller)?;
                 if has_effects {
                     returned.effects.push(last);
                 }
@@ -449,22 +449,6 @@ impl<'a> Lowerer<'a> {
         Ok(())
     }
 
-    /// Makes the results of a caller wait for its inputs, too: constants, and inputs that are
-    /// returned as they are. Handles of resources stay; a node that uses one has other inputs.
-    fn guard_results(
-        &mut self,
-        caller: &Caller<'_>,
-        results: &mut [Source],
-    ) -> Result<(), LowerError> {
-        for (index, result) in results.iter_mut().enumerate() {
-            if !result.is_guarded && self.dtype(*result) != DType::Resource {
-                let name = format!("{}/output{index}", caller.name);
-                *result = self.identity(caller, name, *result, caller.guard.pivot)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Adds what a node that calls functions stands for. Returns the tensors that replace its
     /// outputs, the node of its name, and whether it has effects.
     fn add_caller(
@@ -523,12 +507,13 @@ impl<'a> Lowerer<'a> {
             attrs,
             inputs,
         })?;
-        // Results of branches and loops wait for the controls already; a function's may not.
-        let waits = form == Form::Call && !caller.controls.is_empty();
-        if !has_effects && !waits {
+        // A result may be a constant, or an input as it is, and then does not wait for what the
+        // caller waits for. Branches and loops wait for the controls before they begin.
+        let has_controls = form == Form::Call && !caller.controls.is_empty();
+        if !has_effects && !has_controls && !caller.is_conditional {
             return Ok((returned.results, last, false));
         }
-        // A node that reads a result needs the effects, too, and what the caller waits for.
+        // A node that reads a result needs the effects, too.
         let results = (0..n_kept).map(|slot| Source {
             node: last,
             slot: to_u32(slot),
