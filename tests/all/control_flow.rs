@@ -175,12 +175,12 @@ fn pins_by_node_id_are_those_of_the_apps_graph() {
     assert_eq!(session.placement().device(lowered), DeviceId(1));
 }
 
-/// Adds nodes to a graph whose ops are TensorFlow's.
-struct Nodes(GraphAssembler);
+/// Adds nodes to a graph whose ops are TensorFlow's; the next one waits for these nodes.
+struct Nodes(GraphAssembler, Vec<NodeId>);
 
 impl Nodes {
     fn new() -> Self {
-        Self(GraphAssembler::new("by hand"))
+        Self(GraphAssembler::new("by hand"), Vec::new())
     }
 
     fn add(
@@ -199,6 +199,8 @@ impl Nodes {
         let inputs = inputs
             .iter()
             .map(|&(node, slot)| Input::Data { node, slot });
+        let controls = std::mem::take(&mut self.1);
+        let inputs = inputs.chain(controls.into_iter().map(Input::Control));
         let inputs: Vec<Input> = inputs.collect();
         let attrs = attrs.into_iter().map(|(name, value)| (name.into(), value));
         let spec = NodeSpec {
@@ -371,19 +373,8 @@ fn traces_show_loops_with_their_iterations() {
     }
 }
 
-/// TensorFlow's call is dead with its argument, and so is a result that does not depend on it.
-#[test]
-fn a_call_is_in_the_branch_of_its_arguments() {
-    let mut nodes = Nodes::new();
-    let chooses = nodes.placeholder("chooses", DType::Bool);
-    let x = nodes.placeholder("x", DType::I32);
-    let switch = nodes.int("switch", "Switch", &[(x, 0), (chooses, 0)]);
-    let types = || AttrValue::List([DType::I32.into()].into());
-    let seven = AttrValue::Function("seven".into(), AttrSet::default());
-    let attrs = vec![("Tin", types()), ("Tout", types()), ("f", seven)];
-    let call = ("call", "PartitionedCall");
-    let call = nodes.add(call, &[DType::I32], &[(switch, 0)], attrs);
-    nodes.int("merge", "Merge", &[(call, 0), (switch, 1)]);
+/// A function that returns 7, whatever its argument is.
+fn seven() -> Function {
     let arg = |name: &str| FunctionArg {
         name: name.into(),
         spec: "int32".into(),
@@ -399,7 +390,7 @@ fn a_call_is_in_the_branch_of_its_arguments() {
             ("value".into(), literal(7)),
         ]),
     };
-    nodes.0.add_function(Function {
+    Function {
         name: "seven".into(),
         args: vec![arg("x")],
         results: vec![arg("y")],
@@ -408,7 +399,94 @@ fn a_call_is_in_the_branch_of_its_arguments() {
         control_returns: Vec::new(),
         attrs: AttrSet::default(),
         stateful: false,
+    }
+}
+
+fn waits_for(graph: &Graph, node: &str, other: &str) -> bool {
+    let [node, other] = [node, other].map(|name| graph.find_node(name).unwrap().0);
+    let mut reached = vec![node];
+    let mut next = 0;
+    while let Some(&node) = reached.get(next) {
+        next += 1;
+        reached.extend_from_slice(graph.predecessors().row(node as usize));
+    }
+    reached.contains(&other)
+}
+
+#[test]
+fn a_result_of_a_call_waits_for_what_the_call_waits_for() {
+    let mut nodes = Nodes::new();
+    let x = nodes.placeholder("x", DType::I32);
+    let before = nodes.add(("before", "NoOp"), &[], &[], Vec::new());
+    nodes.1 = vec![before];
+    let types = || AttrValue::List([DType::I32.into()].into());
+    let called = AttrValue::Function("seven".into(), AttrSet::default());
+    let attrs = vec![("Tin", types()), ("Tout", types()), ("f", called)];
+    let call = nodes.add(("call", "PartitionedCall"), &[DType::I32], &[(x, 0)], attrs);
+    nodes.int("after", "Identity", &[(call, 0)]);
+    nodes.0.add_function(seven());
+    let lowered = lower(&nodes.0.finish(), &OpRegistry::default()).unwrap();
+    assert!(waits_for(&lowered, "after", "before"));
+}
+
+/// The builders of TensorFlow 1 give constants of a loop a control edge from its first variable.
+#[test]
+fn constants_of_a_loop_are_made_once_if_its_condition_keeps_their_readers_in_it() {
+    let mut nodes = Nodes::new();
+    let limit = nodes.constant("limit", 5);
+    let first = nodes.placeholder("first", DType::I32);
+    let merges = ["i", "x"].map(|name| {
+        let entered = nodes.enter(&format!("{name}/enter"), "a", first);
+        nodes.int(&format!("{name}/merge"), "Merge", &[(entered, 0)])
     });
+    let less = nodes.int("less", "Less", &[(merges[0], 0), (limit, 0)]);
+    let goes_on = nodes.add(
+        ("goes_on", "LoopCond"),
+        &[DType::Bool],
+        &[(less, 0)],
+        Vec::new(),
+    );
+    let [i, x] = [("i", merges[0]), ("x", merges[1])].map(|(name, merge)| {
+        nodes.int(
+            &format!("{name}/switch"),
+            "Switch",
+            &[(merge, 0), (goes_on, 0)],
+        )
+    });
+    for (name, pivot, variable, merge) in [("i", x, i, merges[0]), ("x", i, x, merges[1])] {
+        let pivot = nodes.int(&format!("{name}/pivot"), "Identity", &[(pivot, 1)]);
+        nodes.1 = vec![pivot];
+        let two = nodes.constant(&format!("{name}/two"), 2);
+        let sum = nodes.int(&format!("{name}/sum"), "AddV2", &[(variable, 1), (two, 0)]);
+        let next = nodes.int(&format!("{name}/next"), "NextIteration", &[(sum, 0)]);
+        nodes.0.add_back_input(next, 0, merge, 1).unwrap();
+        nodes.int(&format!("{name}/exit"), "Exit", &[(variable, 0)]);
+    }
+    let graph = nodes.0.finish();
+    let lowered = lower(&graph, &OpRegistry::default()).unwrap();
+    // `x/pivot` passes on `i`, of which the condition is computed: `x` is in the loop with it.
+    assert!(!waits_for(&lowered, "x/two", "x/pivot"));
+    // `i/pivot` passes on `x`, on which the condition does not depend.
+    assert!(waits_for(&lowered, "i/two", "i/pivot"));
+    let session = cpus(1).with_graph(graph).build().unwrap();
+    let found = session.run(&[("first", int(0))], &["i/exit", "x/exit"]);
+    assert_eq!(ints(&found.unwrap()), [6, 6]);
+}
+
+/// TensorFlow's call is dead with its argument, and so is a result that does not depend on it.
+#[test]
+fn a_call_is_in_the_branch_of_its_arguments() {
+    let mut nodes = Nodes::new();
+    let chooses = nodes.placeholder("chooses", DType::Bool);
+    let x = nodes.placeholder("x", DType::I32);
+    let switch = nodes.int("switch", "Switch", &[(x, 0), (chooses, 0)]);
+    let types = || AttrValue::List([DType::I32.into()].into());
+    let called = AttrValue::Function("seven".into(), AttrSet::default());
+    let attrs = vec![("Tin", types()), ("Tout", types()), ("f", called)];
+    let call = ("call", "PartitionedCall");
+    let call = nodes.add(call, &[DType::I32], &[(switch, 0)], attrs);
+    nodes.int("merge", "Merge", &[(call, 0), (switch, 1)]);
+    nodes.0.add_function(seven());
     let session = nodes.session();
     for (chosen, expected) in [(true, 3), (false, 7)] {
         let feeds = [("chooses", truth(chosen)), ("x", int(3))];
