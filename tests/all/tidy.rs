@@ -161,8 +161,12 @@ fn text_files() -> Vec<Source> {
     })
 }
 
-/// Returns the files of the repository below `folder` whose path is `wanted`. Build output and
-/// hidden folders are skipped, and links are not followed: their targets are read in place.
+/// Generated from the contract.
+const GENERATED: &str = "guest/sdk/src/wasm/bindings";
+
+/// Returns the files of the repository below `folder` whose path is `wanted`. Build output,
+/// generated files and hidden folders are skipped, and links are not followed: their targets are
+/// read in place.
 fn files_under(folder: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<Source> {
     let mut sources = Vec::new();
     let mut pending = vec![folder.to_owned()];
@@ -179,7 +183,8 @@ fn files_under(folder: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<Source> {
             };
             let kind = entry.file_type().expect("a kind");
             if kind.is_dir() {
-                if name == ".ci" || !(name == "target" || name.starts_with('.')) {
+                let is_read = name != "target" && !name.starts_with('.') && path != GENERATED;
+                if is_read || name == ".ci" {
                     pending.push(path);
                 }
             } else if kind.is_file() && wanted(&path) {

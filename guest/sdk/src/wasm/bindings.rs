@@ -2,52 +2,33 @@
 //! that share an export. All parts use the import types of the first.
 //!
 //! A module has the same name as the macro that exports its part, so that [`crate::export_policy!`]
-//! can refer to both by one name.
+//! can refer to both by one name. `cargo run -p placewright-bindgen` generates the included files
+//! from `wit/`; included, so that rustfmt leaves them as they are.
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    unreachable_pub,
+    unsafe_code,
+    unsafe_op_in_unsafe_fn,
+    elided_lifetimes_in_paths,
+    trivial_numeric_casts,
+    clippy::allow_attributes_without_reason,
+    clippy::undocumented_unsafe_blocks,
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "generated; the contract documents it"
+)]
 
 /// Imports, and the export `lifecycle`.
-#[expect(missing_docs, reason = "documented in the contract")]
 pub mod export_lifecycle {
-    wit_bindgen::generate!({
-        path: "wit/v0.1",
-        world: "lifecycle-part",
-        generate_all,
-        pub_export_macro: true,
-        export_macro_name: "export_lifecycle",
-    });
+    include!("bindings/export_lifecycle.rs");
 }
 
 /// The export `whole-graph`.
-#[expect(missing_docs, reason = "documented in the contract")]
 pub mod export_whole_graph {
-    wit_bindgen::generate!({
-        path: "wit/v0.1",
-        world: "whole-graph-part",
-        with: {
-            "placewright:policy/types@0.1.0": crate::wasm::bindings::export_lifecycle::placewright::policy::types,
-            "placewright:policy/devices@0.1.0": crate::wasm::bindings::export_lifecycle::placewright::policy::devices,
-            "placewright:policy/graphs@0.1.0": crate::wasm::bindings::export_lifecycle::placewright::policy::graphs,
-            "placewright:policy/planning@0.1.0": crate::wasm::bindings::export_lifecycle::placewright::policy::planning,
-            "placewright:policy/log@0.1.0": crate::wasm::bindings::export_lifecycle::placewright::policy::log,
-        },
-        pub_export_macro: true,
-        export_macro_name: "export_whole_graph",
-    });
+    include!("bindings/export_whole_graph.rs");
 }
 
 /// The export `online`.
-#[expect(missing_docs, reason = "documented in the contract")]
 pub mod export_online {
-    wit_bindgen::generate!({
-        path: "wit/v0.1",
-        world: "online-part",
-        with: {
-            "placewright:policy/types@0.1.0": crate::wasm::bindings::export_lifecycle::placewright::policy::types,
-            "placewright:policy/devices@0.1.0": crate::wasm::bindings::export_lifecycle::placewright::policy::devices,
-            "placewright:policy/graphs@0.1.0": crate::wasm::bindings::export_lifecycle::placewright::policy::graphs,
-            "placewright:policy/planning@0.1.0": crate::wasm::bindings::export_lifecycle::placewright::policy::planning,
-            "placewright:policy/log@0.1.0": crate::wasm::bindings::export_lifecycle::placewright::policy::log,
-        },
-        pub_export_macro: true,
-        export_macro_name: "export_online",
-    });
+    include!("bindings/export_online.rs");
 }
