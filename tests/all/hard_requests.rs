@@ -7,7 +7,9 @@ use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use placewright::device::DeviceFactory;
 use placewright::device::DeviceOptions;
 use placewright::device::FactoryRegistry;
 use placewright::policy::PolicyEngine;
@@ -19,6 +21,7 @@ use placewright::store::CacheFolder;
 use placewright::tensor::DType;
 use placewright::tensor::Tensor;
 
+use crate::interpreter::InterpreterFactory;
 use crate::npz;
 use crate::sample::Random;
 use crate::strict_cpu::StrictCpuFactory;
@@ -44,7 +47,11 @@ fn models_with_random_hard_requests_give_tensorflows_numbers() {
         for policy in ShippedPolicy::all() {
             for n_devices in DEVICE_COUNTS {
                 let what = format!("{name} under {} on {n_devices}, seed {seed}", policy.name());
-                n_transfers += model.check(&engine, policy, n_devices, &mut random, &what);
+                let devices = (
+                    n_devices,
+                    Arc::new(StrictCpuFactory) as Arc<dyn DeviceFactory>,
+                );
+                n_transfers += model.check(&engine, policy, devices, &mut random, &what);
             }
         }
         if n_transfers == 0 {
@@ -53,6 +60,25 @@ fn models_with_random_hard_requests_give_tensorflows_numbers() {
     }
     // These have one op, and feeds go to the device that reads them.
     assert_eq!(uncrossed, ["tiny_add"], "seed {seed}");
+}
+
+#[test]
+fn models_on_devices_that_take_partitions_give_tensorflows_numbers() {
+    let mut random = Random::new(20_261_125);
+    let cache = CacheFolder::open(concat!(env!("CARGO_TARGET_TMPDIR"), "/policies")).ok();
+    let engine = PolicyEngine::with_cache(PolicyLimits::default(), cache).unwrap();
+    for name in &models() {
+        let model = Model::read(name);
+        let interpreters = InterpreterFactory::default();
+        let calls = Arc::clone(&interpreters.calls);
+        let factory: Arc<dyn DeviceFactory> = Arc::new(interpreters);
+        for policy in ShippedPolicy::all() {
+            let what = format!("{name} under {}", policy.name());
+            let devices = (4, Arc::clone(&factory));
+            model.check(&engine, policy, devices, &mut random, &what);
+        }
+        assert!(calls.n_executions.load(Ordering::Relaxed) > 0, "{name}");
+    }
 }
 
 /// Returns the models for which there are numbers of TensorFlow.
@@ -115,14 +141,12 @@ impl Model {
         &self,
         engine: &PolicyEngine,
         policy: ShippedPolicy,
-        n_devices: u32,
+        (n_devices, factory): (u32, Arc<dyn DeviceFactory>),
         random: &mut Random,
         what: &str,
     ) -> usize {
         let mut factories = FactoryRegistry::empty();
-        factories
-            .register("CPU", 60, Arc::new(StrictCpuFactory))
-            .unwrap();
+        factories.register("CPU", 60, factory).unwrap();
         let mut options = DeviceOptions::default();
         options.device_count.insert("CPU".to_owned(), n_devices);
         options.intra_op_parallelism_threads = 1;

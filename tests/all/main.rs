@@ -39,6 +39,9 @@ mod hostile_bytes;
 mod hostile_metadata;
 #[cfg(feature = "graphdef")]
 mod import;
+#[cfg(feature = "cli")]
+#[path = "../support/interpreter.rs"]
+mod interpreter;
 mod kernel_choice;
 #[cfg(feature = "kernels")]
 mod lists;
@@ -62,6 +65,8 @@ mod own_device;
 mod own_graph;
 #[cfg(unix)]
 mod packaging;
+#[cfg(feature = "cli")]
+mod partition_device;
 #[cfg(all(feature = "cli", feature = "opencl"))]
 mod placed;
 mod placement;

@@ -19,7 +19,9 @@ use std::env;
 use std::panic;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use placewright::device::DeviceFactory;
 use placewright::device::DeviceOptions;
 use placewright::device::FactoryRegistry;
 use placewright::execute::Executor;
@@ -39,6 +41,8 @@ use placewright::tensor::Tensor;
 use self::program::Data;
 use self::program::Program;
 use self::program::Statement;
+use crate::interpreter::Calls;
+use crate::interpreter::InterpreterFactory;
 use crate::sample::Random;
 use crate::strict_cpu::StrictCpuFactory;
 
@@ -77,10 +81,13 @@ fn random_programs_equal_a_plain_interpreter() {
         n_nested,
         n_transfers,
         n_loops,
+        n_clusters,
+        n_clustered,
     } = seen;
     assert!(n_nested * 2 > n_programs, "{seen:?}");
     assert!(n_loops * 3 > n_programs, "{seen:?}");
     assert!(n_transfers > n_programs, "{seen:?}");
+    assert!(n_clustered > n_clusters, "{seen:?}");
 }
 
 /// What the programs consist of.
@@ -91,6 +98,10 @@ struct Seen {
     n_nested: u64,
     n_loops: u64,
     n_transfers: u64,
+    /// Executions of clusters.
+    n_clusters: usize,
+    /// Executions of nodes in clusters.
+    n_clustered: usize,
 }
 
 fn n_devices(seed: u64) -> usize {
@@ -117,9 +128,11 @@ impl Runner {
     fn check(&self, seed: u64, n_statements: usize, seen: &mut Seen) -> Result<(), String> {
         let program = generate::program(seed, n_statements, n_devices(seed));
         let checked = panic::catch_unwind(AssertUnwindSafe(|| self.run(&program, seed)));
-        let n_transfers = checked.map_err(|_| "it panics".to_owned())??;
+        let (n_transfers, calls) = checked.map_err(|_| "it panics".to_owned())??;
         seen.n_programs += 1;
         seen.n_transfers += u64::try_from(n_transfers).unwrap();
+        seen.n_clusters += calls.n_executions.load(Ordering::Relaxed);
+        seen.n_clustered += calls.n_nodes.load(Ordering::Relaxed);
         let lines = &program.main.lines;
         let blocks = lines.iter().flat_map(|line| line.statement.blocks());
         let mut inner = blocks.flat_map(|block| &block.lines);
@@ -129,12 +142,18 @@ impl Runner {
         Ok(())
     }
 
-    /// Runs a program in each mode and returns the number of its transfers.
-    fn run(&self, program: &Program, seed: u64) -> Result<usize, String> {
+    /// Runs a program in each mode and returns the number of its transfers, and how often devices
+    /// that take whole partitions were called.
+    fn run(&self, program: &Program, seed: u64) -> Result<(usize, Arc<Calls>), String> {
         let mut factories = FactoryRegistry::empty();
-        factories
-            .register("CPU", 60, Arc::new(StrictCpuFactory))
-            .unwrap();
+        // Every third program runs with devices that take whole partitions.
+        let interpreters = InterpreterFactory::default();
+        let calls = Arc::clone(&interpreters.calls);
+        let factory: Arc<dyn DeviceFactory> = match seed % 3 {
+            0 => Arc::new(interpreters),
+            _ => Arc::new(StrictCpuFactory),
+        };
+        factories.register("CPU", 60, factory).unwrap();
         let kernels = Arc::new(factories.kernels());
         let mut options = DeviceOptions::default();
         let n_cpus = u32::try_from(n_devices(seed)).unwrap();
@@ -198,7 +217,7 @@ impl Runner {
                 }
             }
         }
-        Ok(plan.transfers().len())
+        Ok((plan.transfers().len(), calls))
     }
 }
 

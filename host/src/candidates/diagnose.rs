@@ -248,6 +248,10 @@ fn refused_by_all(
         let device = of_type.find(|&(_, &device_type)| device_type == number);
         // A device that executes nothing in this process may have any kernel.
         let device = device.and_then(|((_, device), _)| device.as_kernel_device())?;
+        // It prepares nodes together with others.
+        if device.as_partition_device().is_some() {
+            return None;
+        }
         match create_kernel(facts.kernels, ops, facts.graph, node, device) {
             Ok(_) => return None,
             Err(error) => {

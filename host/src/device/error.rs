@@ -2,6 +2,7 @@
 
 use super::numa::TopologyError;
 use super::resource::ResourceError;
+use crate::graph::NodeId;
 use crate::tensor::{OutOfMemory, TensorError};
 
 /// Why a device is unavailable, or does not answer.
@@ -110,11 +111,28 @@ pub enum KernelError {
     /// The run was cancelled.
     #[error("cancelled")]
     Cancelled,
+    /// One node of a [`Cluster`](super::Cluster) has failed. The executor reports the error as that
+    /// of this node.
+    #[error("node {} of a cluster failed", node.0)]
+    InNode {
+        /// The node.
+        node: NodeId,
+        /// Its error.
+        source: Box<KernelError>,
+    },
 }
 
 impl KernelError {
     /// Returns [`KernelError::InvalidArgument`] with this message.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::InvalidArgument(message.into())
+    }
+
+    /// Returns the error of one node of a [`Cluster`](super::Cluster).
+    pub fn in_node(self, node: NodeId) -> Self {
+        Self::InNode {
+            node,
+            source: Box::new(self),
+        }
     }
 }

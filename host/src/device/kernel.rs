@@ -215,6 +215,30 @@ pub(crate) trait Surroundings {
     }
 }
 
+/// The environment of an inner node.
+struct InnerNode<'a> {
+    node: &'a str,
+    run: &'a dyn Surroundings,
+}
+
+impl Surroundings for InnerNode<'_> {
+    fn node(&self) -> &str {
+        self.node
+    }
+
+    fn step(&self) -> Option<&DeviceStep> {
+        self.run.step()
+    }
+
+    fn context(&self) -> Option<&Arc<dyn DeviceContext>> {
+        self.run.context()
+    }
+
+    fn temporaries(&self) -> Option<&RefCell<Vec<Tensor>>> {
+        self.run.temporaries()
+    }
+}
+
 /// Which threads may help inside a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Help {
@@ -661,6 +685,43 @@ impl<'a> KernelContext<'a> {
         slot.ok_or_else(|| no_such_output(index, n_outputs))?
             .set_own(tensor);
         Ok(())
+    }
+
+    /// Executes the kernel of an inner node to its end, within this execution: in the same run,
+    /// with the same threads and interrupts. Devices that take whole partitions use it for nodes
+    /// that they do not compile. `outputs_on_host[i]`: whether output `i` is a host-memory
+    /// argument.
+    ///
+    /// # Errors
+    /// The kernel's; [`KernelError::InvalidArgument`] if it has not set all outputs.
+    pub fn compute_inner(
+        &self,
+        node: &str,
+        kernel: &dyn Kernel,
+        inputs: &[Tensor],
+        outputs_on_host: &[bool],
+    ) -> Result<Vec<Tensor>, KernelError> {
+        let around;
+        let setting = match self.setting {
+            Setting::Alone(_) => Setting::Alone(node),
+            Setting::Run(run) => {
+                around = InnerNode { node, run };
+                Setting::Run(&around)
+            }
+        };
+        let outputs = outputs_on_host.iter().map(|_| OutputSlot::default());
+        let mut inner = KernelContext {
+            device: self.device,
+            inputs: Inputs::Slice(inputs),
+            prepacked: &[],
+            outputs: RefCell::new(Outputs::Owned(outputs.collect())),
+            outputs_on_host,
+            help: self.help,
+            interrupts: self.interrupts,
+            setting,
+        };
+        self.device.compute(kernel, &mut inner)?;
+        inner.into_outputs()
     }
 
     /// Returns output `index`, if it is set. Devices call this when a kernel has ended.

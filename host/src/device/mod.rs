@@ -18,6 +18,7 @@ mod kernel_registry;
 mod manager;
 mod numa;
 mod op_segment;
+mod partition_device;
 mod partition_graph;
 mod profile;
 mod program;
@@ -67,6 +68,8 @@ pub use numa::{
     pci_numa_node, schedulable_cpus,
 };
 pub use op_segment::{NoSuchSession, OpSegment};
+pub(crate) use partition_device::ClusterNodes;
+pub use partition_device::{Cluster, ClusterError, ClusterSource, ClusterTensor, PartitionDevice};
 pub use partition_graph::{FuseError, FusedNode, PartitionGraph};
 pub(crate) use partition_graph::{PlainKernels, PlanIndex};
 pub use profile::{DeviceProfile, LinkProfile};

@@ -241,6 +241,10 @@ impl<'a> PartitionGraph<'a> {
             FusedStep {
                 steps: fused.nodes.iter().map(|&node| step_of(node)).collect(),
                 inputs: fused.inputs.iter().map(value).collect(),
+                outputs: match fused.nodes.last() {
+                    Some(&last) => plan.step(step_of(last)).outputs().collect(),
+                    None => Vec::new(),
+                },
             }
         });
         let steps: Vec<_> = steps.collect();

@@ -139,6 +139,7 @@ impl KernelError {
             Self::Device(error) => error.code(),
             Self::Resource(error) => error.code(),
             Self::Cancelled => StatusCode::Cancelled,
+            Self::InNode { source, .. } => source.code(),
         }
     }
 }

@@ -18,6 +18,7 @@ use super::intra_op::IntraOpPool;
 use super::kernel::Kernel;
 use super::kernel::KernelContext;
 use super::op_segment::OpSegment;
+use super::partition_device::PartitionDevice;
 use super::partition_graph::PartitionGraph;
 use super::profile::DeviceProfile;
 use super::program::ProgramDevice;
@@ -151,14 +152,15 @@ pub trait Device: Send + Sync + fmt::Debug {
         self.sync()
     }
 
-    /// Returns the device as one that executes node by node, if it is one.
+    /// Returns the device as one on which this process executes nodes, if it is one.
     fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {
         None
     }
 }
 
-/// A device that executes node by node with kernels of the registry (CPU, GPU, SYCL, and devices
-/// that apps add).
+/// A device on which the executor of this process executes nodes: one by one with kernels of the
+/// registry (CPU, GPU, SYCL, and most devices of apps), or several as a unit
+/// ([`PartitionDevice`]).
 pub trait KernelDevice: Device {
     /// Returns the context by which tensors are copied, for nodes that have no context of their
     /// own.
@@ -248,6 +250,12 @@ pub trait KernelDevice: Device {
     /// `context` has reached this point.
     fn consume_accessed_tensors(&self, context: &dyn DeviceContext, tensors: AccessedTensors) {
         let _ = (context, tensors);
+    }
+
+    /// Returns the device as one that takes whole partitions, if it is one. The executor then asks
+    /// the registry for no kernel of its nodes.
+    fn as_partition_device(&self) -> Option<&dyn PartitionDevice> {
+        None
     }
 
     /// Returns the device as one that compiles programs, if it is one: for kernels that are not

@@ -18,9 +18,10 @@ use super::error::ExecuteError;
 use super::variant::Variants;
 use crate::device::{DeviceSet, Kernel};
 use crate::graph::{Graph, NodeId};
-use crate::memory::{PlannedMemory, Settled, is_constant};
+use crate::memory::PlannedMemory;
 use crate::names::DeviceId;
-use crate::plan::{MemorySpace, Plan, Step, StepId, StepKind};
+use crate::partition::Fused;
+use crate::plan::{MemorySpace, Plan, Settled, Step, StepId, StepKind, is_constant};
 use crate::tensor::{OutOfMemory, Tensor};
 
 /// How a node is executed.
@@ -70,7 +71,7 @@ pub(super) struct Program {
     /// Per `Merge` step the values of its output `value_index`, if something reads it.
     pub(super) merge_indices: FxHashMap<StepId, Box<[Tensor]>>,
     contexts: Contexts,
-    /// The steps whose kernel computes several nodes.
+    /// The steps that execute fused nodes or a cluster.
     pub(super) fused: FusedSteps,
     /// Whether a kernel or a copy out of a device ends later than it starts.
     pub(super) is_async: bool,
@@ -86,10 +87,13 @@ impl PreparedPlan {
 }
 
 impl Program {
-    /// Returns the op of the kernel that a step calls.
+    /// Returns the op of the kernel that a step calls for a node: of this node, or of the fused
+    /// nodes.
     pub(super) fn op(&self, step: StepId, node: NodeId) -> &str {
-        let fused = self.fused.get(&step);
-        fused.map_or_else(|| self.graph.op(node), |fused| &fused.op)
+        match self.fused.get(&step) {
+            Some(Fused::Nodes(fused)) => &fused.op,
+            Some(Fused::Cluster(_)) | None => self.graph.op(node),
+        }
     }
 
     /// Returns the error for a memory that is too small for the arenas of the concurrent runs.

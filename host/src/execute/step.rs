@@ -415,10 +415,26 @@ impl<'a> OpExecution<'a> {
 
     #[cold]
     fn failed(&self, node: NodeId, inputs: &[&Tensor], source: KernelError) -> ExecuteError {
+        let (node, source) = self.failed_node(node, source);
         ExecuteError::Kernel {
             site: self.site(node),
             inputs: describe_tensors(inputs),
             source: Box::new(source),
+        }
+    }
+
+    /// Returns the node that has failed, which is another one if the step executes a cluster.
+    fn failed_node(&self, node: NodeId, source: KernelError) -> (NodeId, KernelError) {
+        match source {
+            KernelError::InNode {
+                node: inner,
+                source,
+            } => {
+                let executed = self.program.fused.get(&self.operation.step);
+                let is_executed = executed.is_some_and(|it| it.nodes().contains(&inner));
+                self.failed_node(if is_executed { inner } else { node }, *source)
+            }
+            source => (node, source),
         }
     }
 
@@ -442,16 +458,16 @@ impl<'a> OpExecution<'a> {
     #[cold]
     fn examine_outputs(&self, node: NodeId) -> Result<u64, ExecuteError> {
         let values = self.state.values();
-        let graph = &self.program.graph;
+        let dtypes = self.program.graph.tensor_dtypes();
         let mut bytes = 0;
-        let range = self.operation.outputs();
-        for (slot, (tensor, value)) in graph.output_range(node).zip(range).enumerate() {
+        for (slot, value) in self.operation.outputs().enumerate() {
             // SAFETY: this executes the operation that writes it.
             let output = unsafe { &values.outputs(value..value + 1)[0] };
             let Some(output_tensor) = output.tensor() else {
                 return Err(self.failed(node, &self.inputs(), unset_output(slot)));
             };
-            let (expected, found) = (graph.tensor_dtypes()[tensor], output_tensor.dtype());
+            let tensor = self.program.plan.values()[value].tensor;
+            let (expected, found) = (dtypes[tensor.index()], output_tensor.dtype());
             if found != expected {
                 return Err(ExecuteError::WrongOutput {
                     site: self.site(node),

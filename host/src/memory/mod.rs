@@ -1,19 +1,16 @@
 //! The memory that runs of a plan hold, per memory space.
 //!
 //! The check of a placement, the memory estimate for policies and the executor share one memory
-//! plan: which tensors are the same in all runs and on which devices they are kept (`settled`), the
-//! order in which one thread executes the steps (`order`), and which tensors are live at each step
+//! plan: which tensors are the same in all runs and on which devices they are kept
+//! ([`crate::plan`]), the order in which one thread executes the steps (`order`), and which tensors are live at each step
 //! of that order (`sweep`). So a placement that passes the check can be loaded and run. `whole` is
 //! the memory plan of a whole graph on given devices, before kernels and constants are created.
 
 mod order;
-mod settled;
 mod sweep;
 pub(crate) mod whole;
 
 pub(crate) use order::{LoopSteps, serial_order};
-pub(crate) use settled::Settled;
-pub(crate) use settled::is_constant;
 pub(crate) use sweep::Sweep;
 pub use whole::{MemoryHolder, MemoryHolderKind};
 

@@ -2,10 +2,10 @@
 
 use super::fits;
 use super::order::serial_order;
-use super::settled::Settled;
 use crate::graph::Graph;
 use crate::plan::MemorySpace;
 use crate::plan::Plan;
+use crate::plan::Settled;
 use crate::plan::StepId;
 use crate::plan::StepKind;
 use crate::tensor::Shape;

@@ -8,8 +8,6 @@ use rustc_hash::FxHashSet;
 use serde::Serialize;
 
 use super::fits;
-use super::settled::Settled;
-use super::settled::is_constant;
 use super::sweep::Peak;
 use super::sweep::Sweep;
 use crate::candidates::Candidates;
@@ -23,8 +21,10 @@ use crate::partition::partition;
 use crate::partition::rewrite;
 use crate::plan::Payload;
 use crate::plan::Plan;
+use crate::plan::Settled;
 use crate::plan::StepId;
 use crate::plan::StepKind;
+use crate::plan::is_constant;
 use crate::tensor::Shape;
 use crate::tensor::show_bytes;
 

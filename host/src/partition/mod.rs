@@ -9,11 +9,12 @@
 //! Control edges between devices are transfers too. The memory space of a tensor follows from the
 //! device that its node is placed on. Partitioning calls no kernel and opens no device.
 
+mod cluster;
 mod partitioner;
 mod prune;
 mod rewrite;
 
-pub(crate) use rewrite::{Rewritten, rewrite};
+pub(crate) use rewrite::{Fused, Rewritten, rewrite};
 
 use crate::candidates::{Candidates, HostMemory};
 use crate::device::DeviceSet;

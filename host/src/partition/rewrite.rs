@@ -1,10 +1,13 @@
-//! Lets devices rewrite their part of a plan: nodes that one kernel computes become one step.
+//! Lets devices rewrite their part of a plan: nodes that one kernel computes become one step, and
+//! so does each cluster of a device that takes whole partitions.
 
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::cluster::clusters;
+use crate::device::ClusterNodes;
 use crate::device::DeviceError;
 use crate::device::DeviceSet;
 use crate::device::FusedNode;
@@ -14,6 +17,7 @@ use crate::device::PlainKernels;
 use crate::device::PlanIndex;
 use crate::device::panic_message;
 use crate::graph::Graph;
+use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::plan::Plan;
 use crate::plan::StepId;
@@ -21,14 +25,33 @@ use crate::plan::StepId;
 /// A plan as its devices have rewritten it.
 pub(crate) struct Rewritten {
     pub(crate) plan: Arc<Plan>,
-    /// The steps that execute several nodes, with these nodes.
-    pub(crate) fused: Vec<(StepId, Arc<FusedNode>)>,
+    /// The steps that execute fused nodes or a cluster, with these nodes.
+    pub(crate) fused: Vec<(StepId, Fused)>,
+}
+
+/// What a step executes that does not execute one node by its own kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Fused {
+    /// Nodes that one kernel of the registry computes.
+    Nodes(Arc<FusedNode>),
+    /// Nodes that a [`crate::device::PartitionDevice`] prepares.
+    Cluster(Arc<ClusterNodes>),
+}
+
+impl Fused {
+    /// Returns the nodes, in topological order.
+    pub(crate) fn nodes(&self) -> &[NodeId] {
+        match self {
+            Self::Nodes(fused) => &fused.nodes,
+            Self::Cluster(cluster) => &cluster.nodes,
+        }
+    }
 }
 
 /// Asks each device of a plan to rewrite its part (TensorFlow `Device::MaybeRewriteGraph`). Calls
 /// `on_fused` for each set of nodes that one kernel will compute, with the time at which the device
-/// was asked. Devices that do not execute single nodes are not asked. `plain_kernels` belongs to
-/// the graph, the devices and the registry; a caller with many plans keeps it.
+/// was asked. The nodes of devices that take whole partitions become clusters. `plain_kernels`
+/// belongs to the graph, the devices and the registry; a caller with many plans keeps it.
 ///
 /// # Errors
 /// The device that failed, and its error; a panic of the device becomes an error.
@@ -42,12 +65,17 @@ pub(crate) fn rewrite(
 ) -> Result<Rewritten, (DeviceId, DeviceError)> {
     let index = PlanIndex::new(plan, graph);
     let (mut nodes, mut steps) = (Vec::new(), Vec::new());
+    let mut has_clusters = false;
     for partition in plan.partitions() {
         let id = partition.device;
         let device = devices.get(id);
         let Some(device) = device.and_then(|device| device.as_kernel_device()) else {
             continue;
         };
+        if device.as_partition_device().is_some() {
+            has_clusters = true;
+            continue;
+        }
         let started = Instant::now();
         let device_type = device.attributes().device_type.as_str();
         let device_id = (id, device_type);
@@ -64,7 +92,18 @@ pub(crate) fn rewrite(
         .map_err(|source| (id, source))?;
         for (node, step) in part.finish() {
             on_fused(started, id, &node);
-            nodes.push(Arc::new(node));
+            nodes.push(Fused::Nodes(Arc::new(node)));
+            steps.push(step);
+        }
+    }
+    if has_clusters {
+        let is_clustered = |device: DeviceId| {
+            let device = devices.get(device);
+            let device = device.and_then(|device| device.as_kernel_device());
+            device.is_some_and(|device| device.as_partition_device().is_some())
+        };
+        for (cluster, step) in clusters(graph, plan, is_clustered) {
+            nodes.push(Fused::Cluster(Arc::new(cluster)));
             steps.push(step);
         }
     }

@@ -8,10 +8,10 @@ use crate::candidates::Candidates;
 use crate::device::PlainKernels;
 use crate::graph::NodeId;
 use crate::memory::fits;
-use crate::memory::is_constant;
 use crate::memory::whole::Shortage;
 use crate::memory::whole::Whole;
 use crate::placement::transfers::for_each_transfer;
+use crate::plan::is_constant;
 
 /// The memories of a device set, and whether a plan of the graph can overfill one of them.
 #[derive(Debug)]

@@ -24,8 +24,10 @@
 mod fuse;
 #[expect(clippy::module_inception, reason = "the type gives the file its name")]
 mod plan;
+mod settled;
 mod transfer;
 
 pub(crate) use fuse::FusedStep;
 pub use plan::{BackInput, Feed, Fetch, Partition, Plan, Step, StepId, StepKind, Value, ValueId};
+pub(crate) use settled::{Settled, is_constant};
 pub use transfer::{MemorySpace, Payload, Transfer, TransferId};

@@ -7,8 +7,8 @@ use super::Action;
 use super::kernels::{KernelCache, kernel_device};
 use crate::execute::error::ExecuteError;
 use crate::graph::TensorId;
-use crate::memory::Settled;
 use crate::names::DeviceId;
+use crate::plan::Settled;
 use crate::plan::{MemorySpace, Payload, Plan, StepKind};
 use crate::tensor::Tensor;
 

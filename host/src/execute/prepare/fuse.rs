@@ -1,5 +1,7 @@
-//! Fused steps: one kernel computes several nodes.
+//! Steps that execute several nodes: fused nodes, and clusters of devices that take whole
+//! partitions.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -8,17 +10,19 @@ use rustc_hash::FxHashMap;
 use super::Action;
 use super::kernels::{KernelCache, KernelKey, kernel_device, refused};
 use crate::device::{
-    FusedNode, KernelConstruction, KernelCreationError, PlainKernels, check_node, construct_kernel,
+    Cluster, ClusterError, ClusterNodes, FusedNode, Kernel, KernelConstruction,
+    KernelCreationError, KernelDevice, KernelError, PlainKernels, check_node, construct_kernel,
+    panic_message,
 };
 use crate::execute::error::{ExecuteError, NodeSite};
 use crate::graph::NodeId;
 use crate::names::DeviceId;
-use crate::partition::{Rewritten, rewrite};
+use crate::partition::{Fused, Rewritten, rewrite};
 use crate::plan::{Plan, StepId};
 use crate::tensor::DType;
 
-/// The fused nodes of each fused step.
-pub(super) type FusedSteps = FxHashMap<StepId, Arc<FusedNode>>;
+/// The nodes of each step that executes fused nodes or a cluster.
+pub(super) type FusedSteps = FxHashMap<StepId, Fused>;
 
 impl KernelCache {
     /// Returns the plan as rewritten by its devices, and the fused nodes of each fused step.
@@ -54,12 +58,12 @@ impl KernelCache {
         Ok((plan, fused.into_iter().collect()))
     }
 
-    /// Returns the kernel of a fused step.
+    /// Returns the kernel of a step that executes fused nodes or a cluster.
     pub(super) fn fused_action(
         &self,
         node: NodeId,
         device_id: DeviceId,
-        fused: &Arc<FusedNode>,
+        fused: &Fused,
     ) -> Result<Action, ExecuteError> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let key = KernelKey::new(node, device_id, Some(fused));
@@ -67,7 +71,7 @@ impl KernelCache {
             return Ok(action.clone());
         }
         let device = kernel_device(&self.devices, device_id)?;
-        for &node in &fused.nodes {
+        for &node in fused.nodes() {
             check_node(self.ops.as_deref(), &self.graph, node).map_err(|source| {
                 refused(
                     self.site(node, device),
@@ -75,6 +79,26 @@ impl KernelCache {
                 )
             })?;
         }
+        let started = Instant::now();
+        let (call, kernel) = match fused {
+            Fused::Nodes(fused) => ("create_kernel", self.fused_kernel(node, device, fused)?),
+            Fused::Cluster(cluster) => ("prepare", self.prepare_cluster(node, device, cluster)?),
+        };
+        self.report(started, device_id, call, Some(&node), || match fused {
+            Fused::Nodes(fused) => fused.op.clone(),
+            Fused::Cluster(cluster) => format!("{} nodes", cluster.nodes.len()),
+        });
+        let action = Action::Kernel(Arc::from(kernel));
+        made.insert(key, action.clone());
+        Ok(action)
+    }
+
+    fn fused_kernel(
+        &self,
+        node: NodeId,
+        device: &dyn KernelDevice,
+        fused: &FusedNode,
+    ) -> Result<Box<dyn Kernel>, ExecuteError> {
         let dtypes = self.graph.tensor_dtypes();
         let inputs = fused.inputs.iter().map(|&(node, index)| {
             let tensor = self.graph.data_inputs(node).nth(index);
@@ -95,14 +119,42 @@ impl KernelCache {
                 ..*self.site(node, device)
             })
         };
-        let started = Instant::now();
-        let kernel = construct_kernel(&self.registry, None, &construction)
-            .map_err(|source| refused(site(), source))?;
-        self.report(started, device_id, "create_kernel", Some(&node), || {
-            fused.op.clone()
+        construct_kernel(&self.registry, None, &construction)
+            .map_err(|source| refused(site(), source))
+    }
+
+    /// Has a device prepare a cluster. A panic of the device becomes its error.
+    fn prepare_cluster(
+        &self,
+        last: NodeId,
+        device: &dyn KernelDevice,
+        cluster: &ClusterNodes,
+    ) -> Result<Box<dyn Kernel>, ExecuteError> {
+        let device_of_partitions = device.as_partition_device();
+        let device_of_partitions = device_of_partitions.ok_or(ExecuteError::ForeignPlan)?;
+        let asked = catch_unwind(AssertUnwindSafe(|| {
+            device_of_partitions.prepare(&Cluster::new(&self.graph, cluster))
+        }));
+        let prepared = asked.unwrap_or_else(|panic| {
+            Err(ClusterError {
+                node: None,
+                message: format!("the device panicked: {}", panic_message(&*panic)),
+            })
         });
-        let action = Action::Kernel(Arc::from(kernel));
-        made.insert(key, action.clone());
-        Ok(action)
+        prepared.map_err(|error| {
+            let node = error.node.filter(|node| cluster.nodes.contains(node));
+            let message = match node {
+                Some(_) => error.message,
+                None => format!(
+                    "{} (cluster of {} nodes)",
+                    error.message,
+                    cluster.nodes.len()
+                ),
+            };
+            ExecuteError::Prepare {
+                site: self.site(node.unwrap_or(last), device),
+                source: Box::new(KernelError::invalid(message)),
+            }
+        })
     }
 }

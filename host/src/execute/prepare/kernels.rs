@@ -9,14 +9,15 @@ use rustc_hash::FxHashMap;
 
 use super::Action;
 use crate::device::{
-    AllocatorAttributes, DeviceError, DeviceSet, FusedNode, KernelCreationError, KernelDevice,
-    KernelError, KernelRegistry, check_constant, create_kernel, panic_message,
+    AllocatorAttributes, DeviceError, DeviceSet, KernelCreationError, KernelDevice, KernelError,
+    KernelRegistry, check_constant, create_kernel, panic_message,
 };
 use crate::execute::error::{ExecuteError, NodeSite};
 use crate::execute::prepare::Program;
 use crate::graph::{Graph, NodeId, TensorId, is_merge, is_switch};
 use crate::names::DeviceId;
 use crate::ops::{OpRegistry, decides_dead_tensors};
+use crate::partition::Fused;
 use crate::plan::{MemorySpace, StepId, StepKind};
 use crate::tensor::{DType, Literal, LiteralData, Shape, Tensor};
 use crate::trace::{EventKind, Recorder};
@@ -47,13 +48,12 @@ pub(in crate::execute) struct KernelCache {
 pub(super) struct KernelKey {
     pub(super) node: NodeId,
     pub(super) device: DeviceId,
-    /// The fused nodes, if it computes several; devices may fuse a node differently in another
-    /// plan.
-    pub(super) fused: Option<Arc<FusedNode>>,
+    /// The fused nodes or the cluster, if it computes several; they may differ in another plan.
+    pub(super) fused: Option<Fused>,
 }
 
 impl KernelKey {
-    pub(super) fn new(node: NodeId, device: DeviceId, fused: Option<&Arc<FusedNode>>) -> Self {
+    pub(super) fn new(node: NodeId, device: DeviceId, fused: Option<&Fused>) -> Self {
         Self {
             node,
             device,

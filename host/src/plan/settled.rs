@@ -1,10 +1,10 @@
 //! The steps and values of a plan that are the same in all runs.
 
+use super::plan::Plan;
+use super::plan::StepId;
+use super::plan::StepKind;
 use crate::graph::Graph;
 use crate::graph::NodeId;
-use crate::plan::Plan;
-use crate::plan::StepId;
-use crate::plan::StepKind;
 
 /// Which steps and values of a plan are the same in all runs.
 #[derive(Debug)]
