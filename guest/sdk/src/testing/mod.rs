@@ -94,7 +94,9 @@ impl PlaceOptions {
 }
 
 /// Configures a policy with its declared defaults, asks it for a plan, with seed 0 and without a
-/// budget, and returns its last accepted offer.
+/// budget, and returns its last accepted offer. As in the host, an offer outlives
+/// [`PlaceError::Failed`], which [`Offer::failure`] then reports, but not
+/// [`PlaceError::Declined`].
 ///
 /// # Errors
 /// As [`place_with`].
@@ -125,14 +127,23 @@ pub fn place_with<P: Policy>(
     if let Some((unit, left)) = &options.budget {
         sink = sink.with_budget(unit.clone(), *left);
     }
-    policy.place(
+    let ended = policy.place(
         &Graph::new(graph, &log),
         &DeviceSet::new(devices, &log),
         &Plan::new(&sink, &log),
         options.seed,
-    )?;
-    sink.into_offer()
-        .ok_or_else(|| PlaceError::Failed("the policy offered no plan".to_owned()))
+    );
+    let failure = match ended {
+        Ok(()) => None,
+        Err(PlaceError::Failed(reason)) => Some(reason),
+        Err(declined @ PlaceError::Declined(_)) => return Err(declined),
+    };
+    match sink.into_offer() {
+        Some(offer) => Ok(Offer { failure, ..offer }),
+        None => Err(PlaceError::Failed(
+            failure.unwrap_or_else(|| "the policy offered no plan".to_owned()),
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -218,6 +229,63 @@ mod tests {
         assert_eq!(metrics(with(set).unwrap()), [7.0, 3.0]);
         let refused = with(options.with_setting("round", "7")).unwrap_err();
         assert_eq!(refused.to_string(), "the policy has no setting `round`");
+    }
+
+    /// Offers a plan if it should, then returns an error.
+    struct Ends {
+        offers: bool,
+        error: PlaceError,
+    }
+
+    impl Default for Ends {
+        fn default() -> Self {
+            Self {
+                offers: true,
+                error: PlaceError::Failed("no better plan".to_owned()),
+            }
+        }
+    }
+
+    impl Policy for Ends {
+        const NAME: &'static str = "ends";
+
+        fn place(
+            &mut self,
+            graph: &Graph<'_>,
+            _devices: &DeviceSet<'_>,
+            plan: &Plan<'_>,
+            _seed: u64,
+        ) -> Result<(), PlaceError> {
+            if self.offers {
+                plan.offer_devices(&vec![0; graph.len()])?;
+            }
+            Err(self.error.clone())
+        }
+    }
+
+    #[test]
+    fn an_offer_outlives_a_failure_but_not_a_refusal() {
+        let devices = cluster("1xCPU");
+        let mut graph = GraphBuilder::new(&devices);
+        graph.node("a", &[1.0]);
+        let graph = graph.build();
+        let with = |mut policy: Ends| place(&mut policy, &graph, &devices);
+        let kept = with(Ends::default()).unwrap();
+        assert_eq!(kept.devices, [0]);
+        assert_eq!(kept.failure.as_deref(), Some("no better plan"));
+        let without = with(Ends {
+            offers: false,
+            ..Ends::default()
+        });
+        assert_eq!(without, Err(Ends::default().error));
+        let declined = PlaceError::Declined("too small".to_owned());
+        let dropped = with(Ends {
+            error: declined.clone(),
+            ..Ends::default()
+        });
+        assert_eq!(dropped, Err(declined));
+        let whole = place(&mut Searches, &graph, &devices).unwrap();
+        assert_eq!(whole.failure, None);
     }
 
     #[test]

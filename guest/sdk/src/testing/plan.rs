@@ -31,6 +31,9 @@ pub struct Offer {
     pub metrics: Vec<(String, f64)>,
     /// Reasons given until the end of the call.
     pub reasons: Vec<(Vec<u32>, String)>,
+    /// The message of the [`crate::PlaceError::Failed`] that the policy returned after the offer,
+    /// which the host reports beside the plan.
+    pub failure: Option<String>,
 }
 
 impl Offer {
@@ -372,6 +375,7 @@ impl PlanSink for TestPlan<'_> {
                     makespan_ns,
                     metrics: Vec::new(),
                     reasons: Vec::new(),
+                    failure: None,
                 });
                 Ok(())
             }
