@@ -216,19 +216,27 @@ impl<'a> TestPlan<'a> {
             *smallest = bytes.min(*smallest);
         }
         let mut used: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        let mut first_beyond = None;
         for (node, device, bytes) in self.graph.staying(placed) {
             let domain = domains[device as usize];
             let (resident, workspace) = used.entry(domain).or_default();
             *resident = resident.saturating_add(bytes);
             *workspace = self.graph.workspace_bytes[node].max(*workspace);
-            let capacity = capacity[&domain];
-            if resident.saturating_add(*workspace) > capacity {
-                let explanation =
-                    format!("the memory of device {device} needs more than {capacity} bytes");
-                return broken("memory", node, explanation);
+            if resident.saturating_add(*workspace) > capacity[&domain] {
+                first_beyond.get_or_insert((node, device, domain));
             }
         }
-        Ok(())
+        // The rest of the plan counts too, so that the message says how much is lacking.
+        let Some((node, device, domain)) = first_beyond else {
+            return Ok(());
+        };
+        let ((resident, workspace), capacity) = (used[&domain], capacity[&domain]);
+        let needed = resident.saturating_add(workspace);
+        let explanation = format!(
+            "the memory of device {device} has {capacity} bytes, the plan needs {needed}: \
+             {resident} that stay, {workspace} of workspace"
+        );
+        broken("memory", node, explanation)
     }
 
     fn check_queues(&self, state: &State) -> Result<(), Violation> {
@@ -466,6 +474,27 @@ mod tests {
         let plan = TestPlan::new(&graph, &devices);
         plan.set_devices(&[0]);
         assert_eq!(rule(&plan), Some(("memory".to_owned(), 0)));
+    }
+
+    #[test]
+    fn a_plan_that_lacks_memory_states_what_all_its_nodes_need() {
+        let devices = cluster("1xCPU").with_memory(0, 100);
+        let mut graph = GraphBuilder::new(&devices);
+        for name in ["a", "b", "c"] {
+            let node = graph.node(name, &[1.0]);
+            graph.resident_bytes(node, 60);
+            graph.workspace_bytes(node, 5);
+        }
+        let graph = graph.build();
+        let plan = TestPlan::new(&graph, &devices);
+        plan.set_devices(&[0; 3]);
+        let violation = plan.violation().unwrap();
+        assert_eq!(violation.node, 1);
+        assert_eq!(
+            violation.explanation,
+            "the memory of device 0 has 100 bytes, the plan needs 185: 180 that stay, 5 of \
+             workspace"
+        );
     }
 
     #[test]
