@@ -363,7 +363,7 @@ impl<'a> Graph<'a> {
         )
     }
 
-    /// Fetches the name of one node from the host, for messages.
+    /// Fetches the name of one node from the host, for messages; `""` if there is no such node.
     pub fn fetch_name(&self, node: u32) -> String {
         self.source.node_name(node)
     }
@@ -376,6 +376,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Fetches the cost of one execution of one node on one device from the host, for small graphs.
+    /// +inf if the node cannot run there, or there is no such node or device.
     pub fn cost_ns(&self, node: u32, device: u32) -> f64 {
         self.source.cost(node, device)
     }

@@ -8,12 +8,13 @@ use crate::source::DeviceSource;
 use crate::testing::TestDevices;
 use crate::testing::TestGraph;
 use crate::testing::graph::OP_CONST;
-use crate::testing::graph::OP_TEST;
+use crate::testing::graph::OP_TYPES;
 
 /// Builds a [`TestGraph`] node by node, producers before consumers.
 #[derive(Debug, Clone)]
 pub struct GraphBuilder {
-    n_classes: u32,
+    /// The device type of each cost class, for messages.
+    device_types: Vec<String>,
     cost_classes: Vec<u32>,
     /// All devices, most preferred first.
     preferred: Vec<u32>,
@@ -26,9 +27,12 @@ pub struct GraphBuilder {
     pinned: Vec<u32>,
     placement_hints: Vec<u8>,
     follow: Vec<u32>,
+    op_type: Vec<String>,
     executions: Vec<f64>,
+    flops: Vec<f64>,
     resident_bytes: Vec<u64>,
     workspace_bytes: Vec<u64>,
+    user_priority: Vec<i32>,
     is_preloaded: Vec<bool>,
     is_constant: Vec<bool>,
     requested: Vec<String>,
@@ -47,8 +51,13 @@ impl GraphBuilder {
     pub fn new(devices: &TestDevices) -> Self {
         let mut preferred: Vec<u32> = (0..devices.count()).collect();
         preferred.sort_by_key(|&device| -devices.attributes[device as usize].type_preference);
+        let n_classes = devices.cost_classes.iter().max().map_or(0, |last| last + 1);
+        let mut device_types = vec![String::new(); n_classes as usize];
+        for (device, &class) in devices.attributes.iter().zip(&devices.cost_classes) {
+            device_types[class as usize].clone_from(&device.device_type);
+        }
         Self {
-            n_classes: devices.cost_classes.iter().max().map_or(0, |last| last + 1),
+            device_types,
             cost_classes: devices.cost_classes.clone(),
             preferred,
             names: Vec::new(),
@@ -60,9 +69,12 @@ impl GraphBuilder {
             pinned: Vec::new(),
             placement_hints: Vec::new(),
             follow: Vec::new(),
+            op_type: Vec::new(),
             executions: Vec::new(),
+            flops: Vec::new(),
             resident_bytes: Vec::new(),
             workspace_bytes: Vec::new(),
+            user_priority: Vec::new(),
             is_preloaded: Vec::new(),
             is_constant: Vec::new(),
             requested: Vec::new(),
@@ -73,11 +85,13 @@ impl GraphBuilder {
     ///
     /// # Panics
     /// If there is not exactly one cost per device type.
+    #[track_caller]
     pub fn node(&mut self, name: &str, costs_ns: &[f64]) -> u32 {
-        assert_eq!(
-            costs_ns.len(),
-            self.n_classes as usize,
-            "one cost per device type"
+        let types = &self.device_types;
+        assert!(
+            costs_ns.len() == types.len(),
+            "node `{name}` has {} costs, the device types are {types:?}",
+            costs_ns.len()
         );
         let node = u32::try_from(self.names.len()).expect("test graphs are small");
         self.names.push(name.to_owned());
@@ -87,9 +101,12 @@ impl GraphBuilder {
         self.pinned.push(NONE);
         self.placement_hints.push(0);
         self.follow.push(NONE);
+        self.op_type.push(OP_TYPES[0].to_owned());
         self.executions.push(1.0);
+        self.flops.push(0.0);
         self.resident_bytes.push(0);
         self.workspace_bytes.push(0);
+        self.user_priority.push(0);
         self.is_preloaded.push(false);
         self.is_constant.push(false);
         self.requested.push(String::new());
@@ -99,7 +116,8 @@ impl GraphBuilder {
     /// Adds a constant of `bytes`, and returns its id. As in the host, it takes no time, is never
     /// transferred, and takes memory on each device that reads it, not on its own.
     pub fn constant(&mut self, name: &str, bytes: u64) -> u32 {
-        let node = self.node(name, &vec![0.0; self.n_classes as usize]);
+        let node = self.node(name, &vec![0.0; self.device_types.len()]);
+        self.op_type[node as usize] = OP_TYPES[OP_CONST as usize].to_owned();
         self.is_constant[node as usize] = true;
         self.preloaded(node);
         self.resident_bytes(node, bytes);
@@ -110,6 +128,7 @@ impl GraphBuilder {
     ///
     /// # Panics
     /// If there is no such node, or `to` is a constant or not after `from`.
+    #[track_caller]
     pub fn edge(&mut self, from: u32, to: u32, bytes: u64) {
         self.add_edge(from, to, Some(bytes));
     }
@@ -118,13 +137,23 @@ impl GraphBuilder {
     ///
     /// # Panics
     /// As [`Self::edge`].
+    #[track_caller]
     pub fn control_edge(&mut self, from: u32, to: u32) {
         self.add_edge(from, to, None);
     }
 
     /// Sets the legal devices of a node, most preferred first. If the node is in a group, sets
     /// those of the whole group.
+    ///
+    /// # Panics
+    /// If there are no devices, or one is not in the cluster.
+    #[track_caller]
     pub fn candidates(&mut self, node: u32, devices: &[u32]) {
+        let name = &self.names[node as usize];
+        assert!(!devices.is_empty(), "node `{name}` has no candidates");
+        for &device in devices {
+            self.check_device(node, device);
+        }
         if !self.has_groups {
             self.candidates[node as usize] = Some(devices.to_vec());
             return;
@@ -162,7 +191,12 @@ impl GraphBuilder {
 
     /// Fixes the device of a node and of its group. As in the host, it is then their only
     /// candidate.
+    ///
+    /// # Panics
+    /// If the device is not in the cluster.
+    #[track_caller]
     pub fn pin(&mut self, node: u32, device: u32) {
+        self.check_device(node, device);
         self.pinned[node as usize] = device;
     }
 
@@ -187,9 +221,30 @@ impl GraphBuilder {
         self.follow[node as usize] = producer;
     }
 
+    /// Sets the op type of a node, `Test` by default.
+    ///
+    /// # Panics
+    /// If the node is a constant and the op type is not `Const`, or the reverse:
+    /// [`Self::constant`] adds constants.
+    #[track_caller]
+    pub fn op_type(&mut self, node: u32, op_type: &str) {
+        let name = &self.names[node as usize];
+        assert!(
+            self.is_constant[node as usize] == (op_type == OP_TYPES[OP_CONST as usize]),
+            "node `{name}` cannot get op type {op_type}: `constant` adds the nodes of op type Const"
+        );
+        op_type.clone_into(&mut self.op_type[node as usize]);
+    }
+
     /// Sets the expected executions of a node in one run.
     pub fn executions(&mut self, node: u32, executions: f64) {
         self.executions[node as usize] = executions;
+    }
+
+    /// Sets the floating-point operations of one execution of a node. The costs do not depend on
+    /// them.
+    pub fn flops(&mut self, node: u32, flops: f64) {
+        self.flops[node as usize] = flops;
     }
 
     /// Sets the bytes that stay on the node's device.
@@ -200,6 +255,11 @@ impl GraphBuilder {
     /// Sets the bytes that one execution of the node needs besides its inputs and outputs.
     pub fn workspace_bytes(&mut self, node: u32, bytes: u64) {
         self.workspace_bytes[node as usize] = bytes;
+    }
+
+    /// Sets the priority that the user requests for a node, larger first.
+    pub fn user_priority(&mut self, node: u32, priority: i32) {
+        self.user_priority[node as usize] = priority;
     }
 
     /// Builds the graph.
@@ -265,6 +325,16 @@ impl GraphBuilder {
             }
             group.push(*number);
         }
+        let mut op_type_names = OP_TYPES.map(str::to_owned).to_vec();
+        let mut op_type = Vec::with_capacity(n_nodes);
+        for name in self.op_type {
+            let known = op_type_names.iter().position(|known| *known == name);
+            let number = known.unwrap_or_else(|| {
+                op_type_names.push(name);
+                op_type_names.len() - 1
+            });
+            op_type.push(u32::try_from(number).expect("test graphs are small"));
+        }
         let count = |n: usize| u32::try_from(n).expect("test graphs are small");
         TestGraph {
             counts: Counts {
@@ -274,7 +344,7 @@ impl GraphBuilder {
                 candidate_sets: count(sets.len()),
                 groups: n_groups,
                 cost_rows: count(n_nodes),
-                cost_classes: self.n_classes,
+                cost_classes: count(self.device_types.len()),
             },
             predecessors,
             successors,
@@ -289,20 +359,28 @@ impl GraphBuilder {
             pinned: self.pinned,
             placement_hints: self.placement_hints,
             follow: self.follow,
-            op_type: self
-                .is_constant
-                .iter()
-                .map(|&is_constant| if is_constant { OP_CONST } else { OP_TEST })
-                .collect(),
+            op_type,
+            op_type_names,
             executions: self.executions,
+            flops: self.flops,
             resident_bytes: self.resident_bytes,
             workspace_bytes: self.workspace_bytes,
+            user_priority: self.user_priority,
             cost_row: (0..count(n_nodes)).collect(),
             costs: self.costs,
             cost_classes: self.cost_classes,
             names: self.names,
             requested: self.requested,
         }
+    }
+
+    #[track_caller]
+    fn check_device(&self, node: u32, device: u32) {
+        let (name, n_devices) = (&self.names[node as usize], self.cost_classes.len());
+        assert!(
+            (device as usize) < n_devices,
+            "node `{name}`: there is no device {device} among {n_devices}"
+        );
     }
 
     fn spread_pins(&mut self) {
@@ -323,6 +401,7 @@ impl GraphBuilder {
         }
     }
 
+    #[track_caller]
     fn add_edge(&mut self, from: u32, to: u32, bytes: Option<u64>) {
         let n_nodes = self.names.len();
         assert!(
@@ -361,6 +440,8 @@ fn csr(n_rows: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Csr<'s
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::Graph;
+    use crate::log::Log;
     use crate::testing::cluster;
 
     #[test]
@@ -381,6 +462,68 @@ mod tests {
         let legal =
             graph.candidates.offsets[set] as usize..graph.candidates.offsets[set + 1] as usize;
         assert_eq!(graph.candidates.items[legal], [1]);
+    }
+
+    #[test]
+    fn columns_have_what_was_set() {
+        let log = Log::silent();
+        let mut builder = GraphBuilder::new(&cluster("1xCPU"));
+        let [a, b, c] = ["a", "b", "c"].map(|name| builder.node(name, &[1.0]));
+        let constant = builder.constant("constant", 8);
+        builder.flops(b, 2e6);
+        builder.user_priority(c, -3);
+        builder.op_type(b, "MatMul");
+        builder.op_type(c, "MatMul");
+        let graph = builder.build();
+        let graph = Graph::new(&graph, &log);
+        assert_eq!(graph.flops(), [0.0, 2e6, 0.0, 0.0]);
+        assert_eq!(graph.user_priority(), [0, 0, -3, 0]);
+        let op_type =
+            |node: u32| graph.op_type_names()[graph.op_type()[node as usize] as usize].as_str();
+        assert_eq!(
+            [a, b, c, constant].map(op_type),
+            ["Test", "MatMul", "MatMul", "Const"]
+        );
+        assert_eq!(graph.op_type_names().len(), 3);
+        assert_eq!(graph.constants(), [false, false, false, true]);
+    }
+
+    #[test]
+    #[should_panic(expected = "node `n` has 1 costs, the device types are [\"CPU\", \"GPU\"]")]
+    fn a_node_without_a_cost_per_device_type_panics() {
+        GraphBuilder::new(&cluster("2xCPU,1xGPU")).node("n", &[1.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "node `n` has no candidates")]
+    fn a_node_without_candidates_panics() {
+        let mut builder = GraphBuilder::new(&cluster("2xCPU"));
+        let node = builder.node("n", &[1.0]);
+        builder.candidates(node, &[]);
+    }
+
+    #[test]
+    #[should_panic(expected = "node `n`: there is no device 7 among 2")]
+    fn a_candidate_that_is_not_in_the_cluster_panics() {
+        let mut builder = GraphBuilder::new(&cluster("2xCPU"));
+        let node = builder.node("n", &[1.0]);
+        builder.candidates(node, &[0, 7]);
+    }
+
+    #[test]
+    #[should_panic(expected = "node `n`: there is no device 2 among 2")]
+    fn a_pin_that_is_not_in_the_cluster_panics() {
+        let mut builder = GraphBuilder::new(&cluster("2xCPU"));
+        let node = builder.node("n", &[1.0]);
+        builder.pin(node, 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "node `n` cannot get op type Const")]
+    fn a_node_that_becomes_a_constant_panics() {
+        let mut builder = GraphBuilder::new(&cluster("1xCPU"));
+        let node = builder.node("n", &[1.0]);
+        builder.op_type(node, "Const");
     }
 
     #[test]

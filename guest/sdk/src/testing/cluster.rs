@@ -18,6 +18,7 @@ pub struct TestDevices {
     pub chips: Vec<u32>,
     pub memory_domains: Vec<u32>,
     pub memory_capacity: Vec<u64>,
+    pub memory_free: Vec<u64>,
     pub loads: Vec<f64>,
     pub queues: Vec<u32>,
     pub links: Vec<LinkCost>,
@@ -58,6 +59,7 @@ pub fn cluster(text: &str) -> TestDevices {
         chips: ordinals.clone(),
         memory_domains: ordinals,
         memory_capacity: vec![16 << 30; n],
+        memory_free: vec![16 << 30; n],
         loads: vec![0.0; n],
         queues: vec![1; n],
         links: Vec::new(),
@@ -81,10 +83,17 @@ impl TestDevices {
         self
     }
 
-    /// Sets the capacity of one device.
+    /// Sets the capacity of one device, all of which is free.
     #[must_use]
     pub fn with_memory(mut self, device: u32, capacity_bytes: u64) -> Self {
         self.memory_capacity[device as usize] = capacity_bytes;
+        self.with_memory_free(device, capacity_bytes)
+    }
+
+    /// Sets the free bytes of one device. The rule `memory` compares with the capacity.
+    #[must_use]
+    pub fn with_memory_free(mut self, device: u32, free_bytes: u64) -> Self {
+        self.memory_free[device as usize] = free_bytes;
         self
     }
 
@@ -190,7 +199,7 @@ impl DeviceSource for TestDevices {
     }
 
     fn memory_free(&self) -> Cow<'_, [u64]> {
-        Cow::Borrowed(&self.memory_capacity)
+        Cow::Borrowed(&self.memory_free)
     }
 
     fn loads(&self) -> Cow<'_, [f64]> {
@@ -210,11 +219,42 @@ impl DeviceSource for TestDevices {
     }
 
     fn link(&self, src: u32, dst: u32) -> LinkCost {
+        if src.max(dst) >= self.count() {
+            return LinkCost {
+                latency_ns: f64::INFINITY,
+                ns_per_byte: 0.0,
+            };
+        }
         if src == dst {
             return LinkCost::default();
         }
         let n = self.links.len().isqrt();
         let domain = |device: u32| self.link_domains[device as usize] as usize;
         self.links[domain(src) * n + domain(dst)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::devices::DeviceSet;
+    use crate::log::Log;
+
+    #[test]
+    fn free_memory_is_the_capacity_until_it_is_set() {
+        let devices = cluster("2xCPU").with_memory(0, 100).with_memory(1, 90);
+        let devices = devices.with_memory_free(1, 40);
+        let log = Log::silent();
+        let devices = DeviceSet::new(&devices, &log);
+        assert_eq!(devices.memory_capacity(), [100, 90]);
+        assert_eq!(devices.memory_free(), [100, 40]);
+    }
+
+    #[test]
+    fn a_device_that_does_not_exist_has_no_link() {
+        let devices = cluster("2xCPU").with_links(7.0, 0.5);
+        assert_eq!(DeviceSource::link(&devices, 0, 1).latency_ns, 7.0);
+        assert_eq!(DeviceSource::link(&devices, 1, 2).latency_ns, f64::INFINITY);
+        assert_eq!(DeviceSource::link(&devices, 2, 2).latency_ns, f64::INFINITY);
     }
 }

@@ -11,10 +11,11 @@ use crate::source::GraphSource;
 use crate::source::Profile;
 use crate::source::Strings;
 
-/// The op type of nodes: an index into the names of op types.
-pub(super) const OP_TEST: u32 = 0;
+/// The op types that every graph has: that of nodes for which a test sets none, and that of
+/// constants.
+pub(super) const OP_TYPES: [&str; 2] = ["Test", "Const"];
 
-/// The op type of constants.
+/// The index of the constants' op type.
 pub(super) const OP_CONST: u32 = 1;
 
 /// A graph in memory. Every output of a node to a consumer is a tensor of its own.
@@ -37,9 +38,12 @@ pub struct TestGraph {
     pub placement_hints: Vec<u8>,
     pub follow: Vec<u32>,
     pub op_type: Vec<u32>,
+    pub op_type_names: Vec<String>,
     pub executions: Vec<f64>,
+    pub flops: Vec<f64>,
     pub resident_bytes: Vec<u64>,
     pub workspace_bytes: Vec<u64>,
+    pub user_priority: Vec<i32>,
     pub cost_row: Vec<u32>,
     pub costs: Vec<f64>,
     pub cost_classes: Vec<u32>,
@@ -161,7 +165,7 @@ impl GraphSource for TestGraph {
     }
 
     fn op_type_names(&self) -> Vec<String> {
-        ["Test", "Const"].map(str::to_owned).to_vec()
+        self.op_type_names.clone()
     }
 
     fn executions(&self) -> Cow<'_, [f64]> {
@@ -169,7 +173,7 @@ impl GraphSource for TestGraph {
     }
 
     fn flops(&self) -> Cow<'_, [f64]> {
-        Cow::Owned(vec![0.0; self.names.len()])
+        Cow::Borrowed(&self.flops)
     }
 
     fn resident_bytes(&self) -> Cow<'_, [u64]> {
@@ -181,7 +185,7 @@ impl GraphSource for TestGraph {
     }
 
     fn user_priority(&self) -> Cow<'_, [i32]> {
-        Cow::Owned(vec![0; self.names.len()])
+        Cow::Borrowed(&self.user_priority)
     }
 
     fn candidate_set(&self) -> Cow<'_, [u32]> {
@@ -237,13 +241,16 @@ impl GraphSource for TestGraph {
     }
 
     fn cost(&self, node: u32, device: u32) -> f64 {
-        let row = self.cost_row[node as usize] as usize;
-        let class = self.cost_classes[device as usize] as usize;
-        self.costs[row * self.counts.cost_classes as usize + class]
+        let row = self.cost_row.get(node as usize);
+        let class = self.cost_classes.get(device as usize);
+        let (Some(&row), Some(&class)) = (row, class) else {
+            return f64::INFINITY;
+        };
+        self.costs[row as usize * self.counts.cost_classes as usize + class as usize]
     }
 
     fn node_name(&self, node: u32) -> String {
-        self.names[node as usize].clone()
+        self.names.get(node as usize).cloned().unwrap_or_default()
     }
 
     fn node_names(&self) -> Strings<'_> {
@@ -252,5 +259,26 @@ impl GraphSource for TestGraph {
 
     fn last_run(&self) -> Option<Profile> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::graph::Graph;
+    use crate::log::Log;
+    use crate::testing::GraphBuilder;
+    use crate::testing::cluster;
+
+    #[test]
+    fn what_does_not_exist_cannot_run_and_has_no_name() {
+        let mut builder = GraphBuilder::new(&cluster("1xCPU,1xGPU"));
+        builder.node("a", &[1.0, 2.0]);
+        let (graph, log) = (builder.build(), Log::silent());
+        let graph = Graph::new(&graph, &log);
+        assert_eq!([graph.cost_ns(0, 0), graph.cost_ns(0, 1)], [1.0, 2.0]);
+        assert_eq!(graph.cost_ns(0, 2), f64::INFINITY);
+        assert_eq!(graph.cost_ns(99_999, 0), f64::INFINITY);
+        assert_eq!(graph.fetch_name(0), "a");
+        assert_eq!(graph.fetch_name(1), "");
     }
 }

@@ -28,6 +28,10 @@
 //! rule is simpler here: it counts state, the constants that the nodes of a device read, and the
 //! largest workspace of each memory. The host also counts the tensors that a run produces and
 //! copies, so it may refuse a plan that is accepted here.
+//!
+//! Columns that a test cannot set are constant: tensors are of type `float` and of unknown shape,
+//! there are no loops (`frame`, `back_edges`), all costs are estimates (`cost_samples` and
+//! `calibrated` are 0), the only option is `graph-name`, and there is no last run.
 
 mod builder;
 mod cluster;
