@@ -1,5 +1,47 @@
 //! Tracks memory while a graph is placed. This approximates the host's rule `memory` before all
 //! nodes have a device.
+//!
+//! Each node on its most preferred device that has room; constants are counted at their readers:
+//!
+//! ```
+//! use placewright_guest::memory::{free_constants, place_constants};
+//! use placewright_guest::{Assignment, DeviceSet, Graph, MemoryBudget, PlaceError, Plan, Policy};
+//!
+//! #[derive(Default)]
+//! struct FirstWithRoom;
+//!
+//! impl Policy for FirstWithRoom {
+//!     const NAME: &'static str = "first-with-room";
+//!
+//!     fn place(&mut self, graph: &Graph<'_>, devices: &DeviceSet<'_>, plan: &Plan<'_>, _seed: u64) -> Result<(), PlaceError> {
+//!         let mut budget = MemoryBudget::new(graph, devices);
+//!         let mut assignment = Assignment::new(graph);
+//!         let is_free = free_constants(graph); // their own device changes nothing
+//!         for node in graph.nodes().filter(|&node| !is_free[node as usize]) {
+//!             let group = graph.group()[node as usize];
+//!             let legal = graph.candidates_of(node);
+//!             let has_room = |device: &&u32| budget.fits(group, **device);
+//!             let wanted = *legal.iter().find(has_room).unwrap_or(&legal[0]);
+//!             budget.take(group, assignment.decide(node, wanted));
+//!         }
+//!         let mut placed = assignment.devices().to_vec();
+//!         place_constants(graph, &is_free, &mut placed);
+//!         Ok(plan.offer_devices(&placed)?)
+//!     }
+//! }
+//!
+//! # use placewright_guest::testing::{GraphBuilder, cluster, place};
+//! let devices = cluster("2xCPU").with_memory(0, 100);
+//! let mut graph = GraphBuilder::new(&devices);
+//! for name in ["a", "b"] {
+//!     let weights = graph.constant("weights", 80);
+//!     let node = graph.node(name, &[1.0]);
+//!     graph.edge(weights, node, 80);
+//! }
+//! let offer = place(&mut FirstWithRoom, &graph.build(), &devices)?;
+//! assert_eq!(offer.devices, [0, 0, 1, 1]);
+//! # Ok::<(), PlaceError>(())
+//! ```
 
 use crate::NONE;
 use crate::algorithm::Assignment;
@@ -54,12 +96,8 @@ impl MemoryBudget {
             }
             let most = &mut group_workspace_bytes[group as usize];
             *most = graph.workspace_bytes()[node_idx].max(*most);
-            let edges = graph.predecessors().range(node);
-            let tensors = &graph.edge_tensors()[edges];
-            let producers = graph.predecessors().row(node).iter().zip(tensors);
-            let constants =
-                producers.filter(|&(&from, &tensor)| tensor != NONE && is_constant[from as usize]);
-            pairs.extend(constants.map(|(&from, _)| (group, from)));
+            let constants = constants_read(graph, &is_constant, node);
+            pairs.extend(constants.map(|constant| (group, constant)));
         }
         pairs.sort_unstable();
         pairs.dedup();
@@ -192,6 +230,34 @@ impl MemoryBudget {
         let reads = self.reads[range].iter().copied();
         reads.filter(move |&constant| !self.held_on[constant as usize].contains(&device))
     }
+}
+
+/// Returns for each node the bytes of the constants ([`Graph::constants`]) that it reads. A device
+/// holds a constant once for all its readers there, so sums over nodes count shared ones again:
+/// [`MemoryBudget`] does not.
+pub fn constant_bytes_read(graph: &Graph<'_>) -> Vec<u64> {
+    let is_constant = graph.constants();
+    let bytes = graph.resident_bytes();
+    let of_node = |node: u32| {
+        let mut read: Vec<u32> = constants_read(graph, &is_constant, node).collect();
+        read.sort_unstable();
+        read.dedup();
+        let sizes = read.iter().map(|&constant| bytes[constant as usize]);
+        sizes.fold(0, u64::saturating_add)
+    };
+    graph.nodes().map(of_node).collect()
+}
+
+/// Returns the constants that a node reads, one per edge.
+fn constants_read<'a>(
+    graph: &'a Graph<'_>,
+    is_constant: &'a [bool],
+    node: u32,
+) -> impl Iterator<Item = u32> + 'a {
+    let tensors = &graph.edge_tensors()[graph.predecessors().range(node)];
+    let producers = graph.predecessors().row(node).iter().zip(tensors);
+    let read = producers.filter(|&(&from, &tensor)| tensor != NONE && is_constant[from as usize]);
+    read.map(|(&from, _)| from)
 }
 
 /// Returns for each node whether it is a free constant: a constant ([`Graph::constants`]) that is
@@ -329,6 +395,8 @@ mod tests {
         for (constant, reader, bytes) in [(shared, a, 80), (shared, b, 80), (own, c, 60)] {
             builder.edge(constant, reader, bytes);
         }
+        builder.edge(own, c, 60); // read twice, held once
+        builder.control_edge(shared, c);
         let test_graph = builder.build();
         let log = Log::silent();
         let (graph, set) = (
@@ -337,6 +405,7 @@ mod tests {
         );
         let is_free = free_constants(&graph);
         assert_eq!(is_free, [true, false, false, true, false]);
+        assert_eq!(constant_bytes_read(&graph), [0, 80, 80, 0, 60]);
 
         let group = |node: u32| graph.group()[node as usize];
         let mut budget = MemoryBudget::new(&graph, &set);
