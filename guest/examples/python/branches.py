@@ -3,9 +3,9 @@
 A node runs where its inputs are. A node that starts a branch runs on the least loaded device.
 """
 
-from placewright_policy import Assignment, BadValue, Policy, Setting, export, rows
+from placewright_policy import Assignment, BadValue, Policy, Setting, constants, export, rows
 
-PRELOADED = 16  # a bit of graph.edge_kinds(): the edge of a constant or a feed
+PRELOADED = 16  # a bit of graph.edge_kinds(): the edge of a constant or a placeholder
 
 
 class Branches(Policy):
@@ -40,7 +40,8 @@ class Branches(Policy):
 
         placed = Assignment(graph)  # respects pins and colocation groups
         load_ns = [0.0] * devices.count()
-        starts, followers, grouped = [], [], []
+        is_constant = constants(graph)
+        starts, followers, grouped, held = [], [], [], []
         for node, (start, end) in enumerate(zip(inputs.offsets, inputs.offsets[1:])):
             legal = candidates[candidate_set[node]]  # never empty
             for edge in range(start, end):
@@ -54,7 +55,11 @@ class Branches(Policy):
                     wanted = min(legal, key=load_ns.__getitem__)
             device = placed.decide(node, wanted)
             load_ns[device] += cost_ns(node, device)
-            (reason if device == wanted else grouped).append(node)
+            if is_constant[node]:
+                reason = held  # its device changes nothing
+            elif device != wanted:
+                reason = grouped
+            reason.append(node)
 
         plan.set_devices(placed.devices)
         plan.offer()  # an illegal plan raises its violation, which reaches the user
@@ -62,6 +67,7 @@ class Branches(Policy):
             plan.explain(starts, "starts a branch")
             plan.explain(followers, "runs where an input is")
             plan.explain(grouped, "its colocation group is there")
+            plan.explain(held, "constant, held by its readers")
 
 
 Lifecycle, WholeGraph = export(Branches)

@@ -1,7 +1,8 @@
 """What every Placewright policy in Python needs. Copy it beside your policy.
 
 A policy is a subclass of `Policy`, and the module that is built has the line
-`Lifecycle, WholeGraph = export(MyPolicy)`. Then
+`Lifecycle, WholeGraph = export(MyPolicy)`. Without that line, the build ends with
+`AttributeError: module 'my_policy' has no attribute 'Lifecycle'`. With it,
 
 - an exception in any method reaches the user as its traceback;
 - `print()` writes to the policy's log;
@@ -180,6 +181,14 @@ def rows(csr) -> list[list[int]]:
     """The rows of a `csr` column, such as `graph.candidates()` or `graph.predecessors()`."""
     offsets, items = csr.offsets, csr.items
     return [items[start:end] for start, end in zip(offsets, offsets[1:])]
+
+
+def constants(graph) -> list[bool]:
+    """Which nodes are constants: they do not run, and each device that reads one holds it."""
+    is_const = [name == "Const" for name in graph.op_type_names()]
+    offsets = graph.predecessors().offsets
+    columns = zip(graph.op_type(), graph.resident_bytes(), offsets, offsets[1:])
+    return [size > 0 and is_const[op] and start == end for op, size, start, end in columns]
 
 
 def export(policy_class: type[Policy]):
