@@ -118,6 +118,23 @@ pub enum Error {
         /// What is wrong with one of the two names, as text.
         problem: String,
     },
+    /// [`SessionBuilder::with_device_count`](crate::session::SessionBuilder::with_device_count)
+    /// names a type of which there is no factory.
+    #[error("there is no device type `{device_type}`; {remedy}")]
+    UnknownDeviceType {
+        /// The type, as the app spelled it.
+        device_type: String,
+        /// The type that the app may have meant, or all types, as text.
+        remedy: String,
+    },
+    /// No device matches the device scope, which nodes without a request of their own inherit.
+    #[error("no device matches `{scope}`; {remedy}")]
+    DeviceScope {
+        /// The scope.
+        scope: String,
+        /// The devices, as text.
+        remedy: String,
+    },
     /// The graph by which a session is to be extended is not its own graph with more nodes.
     #[error("the session cannot be extended: node `{node}` {problem} in the new graph")]
     NotAnExtension {
@@ -203,6 +220,8 @@ impl Error {
             | Self::NoGraph
             | Self::ConflictingCalls { .. }
             | Self::Pin { .. }
+            | Self::UnknownDeviceType { .. }
+            | Self::DeviceScope { .. }
             | Self::NotAnExtension { .. }
             | Self::CallFeed { .. }
             | Self::BesideCandidates { .. } => StatusCode::InvalidArgument,

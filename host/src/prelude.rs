@@ -54,6 +54,7 @@ pub use crate::session::SessionBuilder;
 pub use crate::store::CacheFolder;
 pub use crate::tensor::DType;
 pub use crate::tensor::PartialShape;
+pub use crate::tensor::Shape;
 pub use crate::tensor::Tensor;
 pub use crate::tensor::TensorError;
 pub use crate::trace::Recorder;

@@ -303,7 +303,7 @@ fn impossible_measurements_are_errors_with_a_reason() {
     let run = |line: &str, path: &str| placewright(args(line, &[path]));
     run("bench models {}", empty).expect_error(1, &[empty, "M.npz", "folders of models"]);
     let absent = format!("{empty}/absent");
-    run("bench models {}", &absent).expect_error(1, &[&absent, "absent.npz"]);
+    run("bench models {}", &absent).expect_error(1, &[&absent, "no such model", "M.pb"]);
     // A graph without an archive.
     let graph = format!("{empty}/alone.skel.pb");
     fs::copy(model("tiny_add.pb"), &graph).expect("copied");

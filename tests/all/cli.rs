@@ -306,7 +306,7 @@ fn impossible_placements_are_errors_with_reason_and_remedy() {
     run("place {} --memory CPU:0=100KiB").expect_error(1, &["memory", "Const_4"]);
     run("place {} --memory CPU:7=1GiB").expect_error(2, &["--memory", "CPU:7", "CPU:0"]);
     run("place {} --device-count CPU=0").expect_error(2, &["at least one"]);
-    run("place {} --device /device:CPU:3").expect_error(1, &["CPU:3", "CPU:0"]);
+    run("place {} --device /device:CPU:3").expect_error(2, &["--device", "CPU:3", "CPU:0"]);
     run("place {} --device /device:CPU:3 --soft-placement").expect(0);
     run("place {} --device CPU:1 --device-count CPU=2").expect(0);
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use placewright::Error;
 use placewright::backend::default_factories;
 use placewright::candidates::CandidatesBuilder;
+use placewright::candidates::PlacementOptions;
 use placewright::candidates::Proposal;
 use placewright::device::DeviceOptions;
 use placewright::device::DeviceSet;
@@ -30,6 +31,7 @@ use placewright::graph::Input;
 use placewright::graph::NodeSpec;
 use placewright::graph::Output;
 use placewright::graph::Work;
+use placewright::names::DeviceName;
 use placewright::ops::OpRegistry;
 use placewright::placement::SavedPlacement;
 use placewright::policy::PolicyRequest;
@@ -652,4 +654,39 @@ fn pins_by_name_also_apply_to_other_devices() {
     assert!(matches!(error, Error::CannotReplace(_)), "{error}");
     let text = error.to_string();
     assert!(text.contains("`b`") && text.contains("CPU:2"), "{text}");
+}
+
+#[test]
+fn an_unknown_device_type_or_scope_is_an_error_with_a_remedy() {
+    let session = |change: fn(SessionBuilder) -> SessionBuilder| {
+        let builder = Session::builder()
+            .with_graph(graph("Relu", ""))
+            .with_device_count("SYCL", 0)
+            .with_device_count("GPU", 0);
+        change(builder).build().map_err(|error| error.to_string())
+    };
+    let found = session(|builder| builder.with_device_count("cpu", 2));
+    let expected = "there is no device type `cpu`; did you mean `CPU`?";
+    assert_eq!(found.unwrap_err(), expected);
+    let found = session(|builder| builder.with_device_count("NPU", 2)).unwrap_err();
+    let expected = "there is no device type `NPU`; types are CPU, ";
+    assert!(found.starts_with(expected), "{found}");
+    let scoped = |builder: SessionBuilder, soft: bool| {
+        let scope = DeviceName::parse_full_or_local("CPU:7").unwrap();
+        let options = PlacementOptions::default()
+            .with_device_scope(scope)
+            .with_soft_placement(soft);
+        builder.with_placement_options(options)
+    };
+    let found = Session::builder()
+        .with_graph(graph("Relu", ""))
+        .with_device_count("SYCL", 0)
+        .with_device_count("GPU", 0);
+    let error = scoped(found, false).build().unwrap_err();
+    assert_eq!(error.code(), StatusCode::InvalidArgument);
+    assert_eq!(
+        error.to_string(),
+        "no device matches `/device:CPU:7`; devices are `/job:localhost/replica:0/task:0/device:CPU:0`; \
+         use one of them, or allow soft placement"
+    );
 }

@@ -69,6 +69,15 @@ impl AbsentDeviceFactory {
         )
     }
 
+    /// Does the same for a type whose backend is behind a cargo feature.
+    pub(super) fn no_feature(device_type: &str, kind: &str, feature: &str) -> Self {
+        Self::new(
+            device_type,
+            format!("this build has no backend for {kind}"),
+            format!("use CPU devices, or build `placewright` with its cargo feature `{feature}`"),
+        )
+    }
+
     fn absent<T>(&self) -> Result<T, DeviceError> {
         Err(DeviceError::Absent {
             device_type: self.device_type.clone(),

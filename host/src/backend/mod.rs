@@ -38,8 +38,8 @@ crate::registrar! {
     /// TensorFlow's device types that the build lacks.
     pub const BACKENDS = {
         device_factory cpu::DEVICE_TYPE, cpu::PRIORITY => cpu::ThreadPoolDeviceFactory::default();
-        placeholder "GPU", 210 => AbsentDeviceFactory::no_backend("GPU", "GPUs").with_gpus_of(SYSTEM_ROOT);
-        placeholder "SYCL", 200 => AbsentDeviceFactory::no_backend("SYCL", "OpenCL devices");
+        placeholder "GPU", 210 => AbsentDeviceFactory::no_feature("GPU", "GPUs", "cuda").with_gpus_of(SYSTEM_ROOT);
+        placeholder "SYCL", 200 => AbsentDeviceFactory::no_feature("SYCL", "OpenCL devices", "opencl");
         placeholder "TPU", DEFAULT_FACTORY_PRIORITY => AbsentDeviceFactory::no_backend("TPU", "TPUs");
         placeholder "XLA_CPU", DEFAULT_FACTORY_PRIORITY => AbsentDeviceFactory::no_backend("XLA_CPU", "CPU devices that compile with XLA");
         placeholder "XLA_GPU", DEFAULT_FACTORY_PRIORITY => AbsentDeviceFactory::no_backend("XLA_GPU", "GPUs that compile with XLA");

@@ -62,7 +62,15 @@ impl<'a> NewOperation<'a> {
 impl DeviceStack {
     /// Returns the stack with one more scope inside.
     pub(super) fn entered(&self, device: &str) -> Result<Self, NameError> {
-        Ok(self.merging(device.parse()?))
+        // `TYPE:INDEX` of a type that TensorFlow has no short name for.
+        let is_short = device
+            .split_once(':')
+            .is_some_and(|(name, _)| !name.is_empty() && !name.contains('/'));
+        let spec = device.parse().or_else(|error| match is_short {
+            true => format!("/device:{device}").parse().map_err(|_| error),
+            false => Err(error),
+        });
+        Ok(self.merging(spec?))
     }
 
     pub(super) fn merging(&self, spec: DeviceSpec) -> Self {

@@ -431,6 +431,11 @@ fn names_ops_devices_and_outputs_that_are_none_are_refused() {
         b.op("Frobnicate").name("f").finish(),
         "node `f`: op `Frobnicate` is not known; register it in the OpRegistry if it is your own",
     );
+    let short = GraphBuilder::new("short");
+    let npu = short.device("NPU:1").unwrap();
+    npu.scalar(1.0f32).unwrap();
+    let graph = short.finish();
+    assert_eq!(graph.requested(NodeId(0)), "/device:NPU:1");
     let expected = "`job:J`, `replica:R`, `task:T`, `device:TYPE:INDEX`, or a short type such as `cpu:0` is expected";
     refused(
         b.op("Relu").input(x).device("/device:GPU").finish(),

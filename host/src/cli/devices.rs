@@ -139,9 +139,13 @@ impl DeviceArgs {
                 .into_iter()
                 .map(|listing| listing.device_type)
                 .collect();
+            let near = known.iter().find(|it| it.eq_ignore_ascii_case(device_type));
+            let remedy = match near {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("types are {}", known.join(", ")),
+            };
             return Err(UsageError(format!(
-                "--device-count: this program has no device type `{device_type}`; types are {}",
-                known.join(", ")
+                "--device-count: this program has no device type `{device_type}`; {remedy}"
             ))
             .into());
         }

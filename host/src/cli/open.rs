@@ -332,6 +332,9 @@ pub(super) fn with_context(err: Error, graph: &Path, args: &PlacementArgs) -> an
         }
         Error::Device(DeviceError::InvalidArgument(problem)) => UsageError(problem).into(),
         Error::Pin { .. } => UsageError(format!("--pin: {err}")).into(),
+        Error::DeviceScope { .. } => {
+            UsageError(format!("--device: {err} (`--soft-placement`)")).into()
+        }
         Error::Import(err) => anyhow::Error::new(err).context(graph.display().to_string()),
         Error::SavedPlacement(err) => {
             let path = args.placement.as_deref().unwrap_or(Path::new(""));

@@ -37,6 +37,7 @@ use super::timing::timed;
 use super::units::count;
 use super::units::show_ns;
 use super::values::first_values;
+use crate::error::Error;
 use crate::execute::ExecuteError;
 use crate::execute::RunOptions;
 use crate::graph::Graph;
@@ -216,7 +217,15 @@ impl Work {
             .flat_map(|expected| expected.keys().cloned());
         for name in checked.chain(args.fetch.iter().cloned()) {
             let tensor = find_tensor(graph, "fetch", &name);
-            let tensor = tensor.map_err(|err| UsageError(format!("--fetch: {err}")))?;
+            let tensor = tensor.map_err(|err| {
+                let more = match &err {
+                    Error::UnknownNode {
+                        suggestion: None, ..
+                    } => "; `placewright place --nodes` lists the nodes",
+                    _ => "",
+                };
+                UsageError(format!("--fetch: {err}{more}"))
+            })?;
             let name = graph.tensor_name(tensor);
             if !fetches.contains(&name) {
                 fetches.push(name);

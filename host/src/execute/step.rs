@@ -236,12 +236,14 @@ impl<'a> OpExecution<'a> {
             StepKind::Feed(feed) => EventKind::Feed {
                 run,
                 feed,
+                tensor: self.program.plan.feeds()[feed as usize].tensor,
                 destination: device,
                 bytes,
             },
             StepKind::Fetch(fetch) => EventKind::Fetch {
                 run,
                 fetch,
+                tensor: self.program.plan.fetches()[fetch as usize].tensor(),
                 source: device,
                 bytes,
             },

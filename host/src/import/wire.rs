@@ -34,7 +34,10 @@ pub(super) fn split(bytes: &Bytes, options: &ImportOptions) -> Result<Parts, Imp
     let mut rest = bytes.clone();
     while rest.has_remaining() {
         let offset = bytes.len() - rest.remaining();
-        let place = || format!("after node {}", parts.nodes.len());
+        let place = || match parts.nodes.len() {
+            0 => "this is not a GraphDef".to_owned(),
+            n => format!("after node {n}"),
+        };
         let (tag, wire_type) = decode_key(&mut rest).map_err(|e| malformed(place(), offset, &e))?;
         let is_message = wire_type == WireType::LengthDelimited;
         if matches!(tag, 1 | 2 | 4) && !is_message {

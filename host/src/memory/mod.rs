@@ -2,9 +2,10 @@
 //!
 //! The check of a placement, the memory estimate for policies and the executor share one memory
 //! plan: which tensors are the same in all runs and on which devices they are kept
-//! ([`crate::plan`]), the order in which one thread executes the steps (`order`), and which tensors are live at each step
-//! of that order (`sweep`). So a placement that passes the check can be loaded and run. `whole` is
-//! the memory plan of a whole graph on given devices, before kernels and constants are created.
+//! ([`crate::plan`]), the order in which one thread executes the steps (`order`), and which tensors
+//! are live at each step of that order (`sweep`). So a placement that passes the check can be
+//! loaded and run. `whole` is the memory plan of a whole graph on given devices, before kernels and
+//! constants are created.
 
 mod order;
 mod sweep;

@@ -156,7 +156,7 @@ pub enum LadderError {
     #[error("{0} (strict: no other policy was asked)")]
     Strict(PolicyError),
     /// Every rung failed.
-    #[error("no policy found a placement: {}", Failures(.0))]
+    #[error("no policy found a placement:{}", Failures(.0))]
     Exhausted(Vec<FailedRung>),
 }
 
@@ -342,14 +342,15 @@ impl fmt::Display for Failures<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut has_shortage = false;
         let causes = self.0.iter().filter(|it| it.same_cause_as.is_none());
-        for (index, first) in causes.enumerate() {
+        let n_causes = causes.clone().count();
+        for first in causes {
             let same = |it: &&FailedRung| it.same_cause_as.as_ref() == Some(&first.rung);
             let others = self.0.iter().filter(same).map(|it| it.rung.to_string());
             let mut rungs: Vec<String> = std::iter::once(first.rung.to_string())
                 .chain(others)
                 .collect();
             let last = rungs.pop().unwrap_or_default();
-            f.write_str(if index == 0 { "" } else { "; " })?;
+            f.write_str(if n_causes > 1 { "\n  " } else { " " })?;
             match rungs.is_empty() {
                 true => write!(f, "{last}: ")?,
                 false => write!(f, "{} and {last}: ", rungs.join(", "))?,

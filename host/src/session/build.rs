@@ -34,6 +34,7 @@ use crate::device::CancelToken;
 use crate::device::DeviceManager;
 use crate::device::DeviceOptions;
 use crate::device::DeviceSet;
+use crate::device::FactoryRegistry;
 use crate::device::KernelRegistry;
 use crate::device::discover_devices;
 use crate::error::Error;
@@ -141,6 +142,7 @@ impl SessionBuilder {
                 || {
                     let options =
                         self.take_placement_options(&graph, &devices, Arc::clone(&ops))?;
+                    pins::check_scope(&options, &devices)?;
                     let found = candidates::enumerate(&graph, &devices, &kernels, &options);
                     Ok::<_, Error>(found?)
                 },
@@ -448,6 +450,7 @@ impl SessionBuilder {
             (Some(devices), None) => devices,
             (None, Some(manager)) => Arc::new(factories.device_set(manager.devices())),
             (None, None) => {
+                self.check_device_types(&factories)?;
                 let options = self.take_device_options().completed_from_env()?;
                 Arc::new(factories.create_devices(&options, LOCAL_PREFIX)?)
             }
@@ -470,6 +473,25 @@ impl SessionBuilder {
             Arc::make_mut(&mut kernels).register(kernel);
         }
         Ok((devices, kernels))
+    }
+
+    /// Checks that the types of `with_device_count` exist. (`DeviceOptions::device_count` ignores
+    /// other types, as TensorFlow does.)
+    fn check_device_types(&self, factories: &FactoryRegistry) -> Result<(), Error> {
+        let mut counted = self.device_count.keys();
+        let Some(unknown) = counted.find(|name| factories.factory(name).is_none()) else {
+            return Ok(());
+        };
+        let known = factories.list_physical().into_iter();
+        let known: Vec<String> = known.map(|listing| listing.device_type).collect();
+        let near = known.iter().find(|name| name.eq_ignore_ascii_case(unknown));
+        Err(Error::UnknownDeviceType {
+            device_type: unknown.clone(),
+            remedy: match near {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("types are {}", known.join(", ")),
+            },
+        })
     }
 
     fn take_device_options(&mut self) -> DeviceOptions {

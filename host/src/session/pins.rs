@@ -39,6 +39,25 @@ pub(super) fn resolve(
     Ok(())
 }
 
+/// Checks that a device matches the scope, unless nodes may run elsewhere.
+///
+/// # Errors
+/// [`Error::DeviceScope`].
+pub(super) fn check_scope(options: &PlacementOptions, devices: &DeviceSet) -> Result<(), Error> {
+    let scope = &options.device_scope;
+    if options.allow_soft_placement || !devices.find_matching(scope).is_empty() {
+        return Ok(());
+    }
+    let all: Vec<DeviceId> = devices.iter().map(|(id, _)| id).collect();
+    Err(Error::DeviceScope {
+        scope: scope.request_text(),
+        remedy: format!(
+            "devices are {}; use one of them, or allow soft placement",
+            list(devices, &all)
+        ),
+    })
+}
+
 /// Finds the one device that a possibly partial name matches, or returns the problem of the name.
 pub(super) fn find_device(devices: &DeviceSet, name: &str) -> Result<DeviceId, String> {
     if let Some(id) = devices.find_by_name(name) {

@@ -28,6 +28,7 @@ use serde_json::{Value, json};
 
 use super::event::{Event, EventKind};
 use super::recorder::{Trace, TraceNames};
+use crate::graph::TensorId;
 use crate::names::DeviceId;
 use crate::plan::Payload;
 
@@ -458,33 +459,39 @@ fn describe(slice: &Slice<'_>, names: &TraceNames) -> (String, &'static str, Val
         EventKind::Feed {
             run,
             feed,
+            tensor,
             destination,
             bytes,
         } => (
-            format!("feed {feed}"),
+            tensor_name(*tensor, names),
             "feed",
-            json!({"run": run, "destination": names.device(*destination), "bytes": bytes}),
+            json!({"run": run, "feed": feed, "destination": names.device(*destination), "bytes": bytes}),
         ),
         EventKind::Fetch {
             run,
             fetch,
+            tensor,
             source,
             bytes,
         } => (
-            format!("fetch {fetch}"),
+            tensor_name(*tensor, names),
             "fetch",
-            json!({"run": run, "source": names.device(*source), "bytes": bytes}),
+            json!({"run": run, "fetch": fetch, "source": names.device(*source), "bytes": bytes}),
         ),
     }
 }
 
 fn payload_name(payload: Payload, names: &TraceNames) -> String {
     match payload {
-        Payload::Tensor(tensor) if tensor.index() < names.graph.n_tensors() => {
-            names.graph.tensor_name(tensor)
-        }
-        Payload::Tensor(tensor) => format!("tensor {}", tensor.0),
+        Payload::Tensor(tensor) => tensor_name(tensor, names),
         Payload::Control(node) => format!("^{}", names.node(node)),
+    }
+}
+
+fn tensor_name(tensor: TensorId, names: &TraceNames) -> String {
+    match tensor.index() < names.graph.n_tensors() {
+        true => names.graph.tensor_name(tensor),
+        false => format!("tensor {}", tensor.0),
     }
 }
 

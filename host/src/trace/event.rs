@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::graph::{BodyId, NodeId};
+use crate::graph::{BodyId, NodeId, TensorId};
 use crate::names::DeviceId;
 use crate::plan::Payload;
 
@@ -113,6 +113,8 @@ pub enum EventKind {
         run: u64,
         /// Index of the feed in the plan.
         feed: u32,
+        /// The tensor that is fed.
+        tensor: TensorId,
         /// The receiving device.
         destination: DeviceId,
         /// Bytes moved.
@@ -124,6 +126,8 @@ pub enum EventKind {
         run: u64,
         /// Index of the fetch in the plan.
         fetch: u32,
+        /// The tensor that is fetched.
+        tensor: TensorId,
         /// The sending device.
         source: DeviceId,
         /// Bytes moved.

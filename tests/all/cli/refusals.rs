@@ -9,19 +9,25 @@ use super::model;
 use super::placewright;
 use crate::hard_requests::push_field;
 
+/// A graph in which two nodes request the devices CPU:1 and CPU:2.
+const REQUESTS: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../tests/conformance/graphs/cond_v1.graph.pb"
+);
+
 #[test]
 fn every_conflict_is_shown_with_what_resolves_it() {
-    let graph = model("tiny_add.pb");
-    let ran = placewright(args("place {} --device /device:CPU:7", &[&graph]));
+    let ran = placewright(args("place {} --device-count CPU=1", &[REQUESTS]));
     let shown = ran.stdout.clone();
-    ran.expect_error(1, &["/device:CPU:7", "available devices"]);
+    ran.expect_error(1, &["/device:CPU:1", "available devices"]);
     assert!(
-        shown.starts_with("the graph cannot be placed: 1 conflict\n"),
+        shown.starts_with("the graph cannot be placed: 2 conflicts\n"),
         "{shown}"
     );
     for line in [
-        "  `/device:CPU:7` requested by 3 nodes (`a`, `b` and `y`): no such device; available devices: CPU:0",
-        "    => request `/device:CPU:0` for 3 nodes (`a`, `b` and `y`)",
+        "  `/device:CPU:1` requested by `cond/texp`: no such device; available devices: CPU:0",
+        "    => request `/device:CPU:0` for `cond/texp`",
+        "  `/device:CPU:2` requested by `cond/fneg`: no such device; available devices: CPU:0",
         "    or allow soft placement (--soft-placement)",
     ] {
         assert!(
@@ -29,33 +35,32 @@ fn every_conflict_is_shown_with_what_resolves_it() {
             "{line} in {shown}"
         );
     }
-    // With the suggested request, it is placed.
-    placewright(args("place {} --device /device:CPU:0", &[&graph])).expect(0);
+    placewright(args("place {} --device-count CPU=3", &[REQUESTS])).expect(0);
     placewright(args(
-        "place {} --device /device:CPU:7 --soft-placement",
-        &[&graph],
+        "place {} --device-count CPU=1 --soft-placement",
+        &[REQUESTS],
     ))
     .expect(0);
 }
 
 #[test]
 fn conflicts_are_listed_in_json_with_all_their_constraints() {
-    let graph = model("tiny_add.pb");
-    let ran = placewright(args("place {} --device /device:CPU:7 --json", &[&graph])).expect(1);
+    let line = "place {} --device-count CPU=1 --json";
+    let ran = placewright(args(line, &[REQUESTS])).expect(1);
     assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
     let report = ran.json();
     assert!(
         report["error"]
             .as_str()
-            .is_some_and(|error| error.contains("CPU:7"))
+            .is_some_and(|error| error.contains("CPU:1"))
     );
     let conflicts = report["conflicts"].as_array().unwrap();
-    assert_eq!(conflicts.len(), 1);
+    assert_eq!(conflicts.len(), 2);
     let constraint = &conflicts[0]["constraints"][0];
     assert_eq!(constraint["kind"], "request");
-    assert_eq!(constraint["request"], "/device:CPU:7");
+    assert_eq!(constraint["request"], "/device:CPU:1");
     assert_eq!(constraint["devices"], Value::Array(Vec::new()));
-    assert_eq!(constraint["nodes"].as_array().map(Vec::len), Some(3));
+    assert_eq!(constraint["nodes"].as_array().map(Vec::len), Some(1));
     assert_eq!(
         constraint["available"][0],
         "/job:localhost/replica:0/task:0/device:CPU:0"

@@ -287,7 +287,11 @@ fn run_and_place_match_their_schemas() {
     );
     place("{} --policy heft --policy-fuel 1000000000", &[&graph], 0);
     place("{} --policy {}", &[&tiny, &traps], 3);
-    place("{} --device /device:CPU:7", &[&tiny], 1);
+    let requests = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tests/conformance/graphs/cond_v1.graph.pb"
+    );
+    place("{} --device-count CPU=1", &[requests], 1);
     place("{} --check-ops", &[&graph], 0);
     let gradients = gradients(["first", "second"]);
     let gradients = file(&folder, "gradients.pb", &gradients);

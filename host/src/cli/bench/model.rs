@@ -235,6 +235,12 @@ fn model_name(graph: &Path) -> String {
 /// # Errors
 /// If there is none.
 pub(super) fn archive_beside(graph: &Path) -> Result<PathBuf> {
+    if !graph.exists() {
+        bail!(
+            "{}: there is no such model; give a frozen GraphDef (M.pb or M.skel.pb) or a folder of models",
+            graph.display()
+        );
+    }
     let archive = graph.with_file_name(format!("{}.npz", model_name(graph)));
     if !archive.is_file() {
         bail!(
