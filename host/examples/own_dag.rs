@@ -201,12 +201,12 @@ fn candidates(graph: &Arc<Graph>, devices: &Arc<DeviceSet>) -> Result<Candidates
         // 25 Gbit/s within a rack, 10 between the racks.
         let is_same_rack = from / N_DEVICES_PER_RACK == to / N_DEVICES_PER_RACK;
         let link = if is_same_rack {
-            LinkProfile {
+            LinkRates {
                 latency_ns: 10_000.0,
                 ns_per_byte: 0.32,
             }
         } else {
-            LinkProfile {
+            LinkRates {
                 latency_ns: 50_000.0,
                 ns_per_byte: 0.8,
             }

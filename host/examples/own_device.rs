@@ -28,14 +28,14 @@ use placewright::device::DeviceDetails;
 use placewright::device::DeviceError;
 use placewright::device::DeviceFactory;
 use placewright::device::DeviceOptions;
-use placewright::device::DeviceProfile;
+use placewright::device::DeviceRates;
 use placewright::device::Kernel;
 use placewright::device::KernelContext;
 use placewright::device::KernelDef;
 use placewright::device::KernelDevice;
 use placewright::device::KernelError;
 use placewright::device::KernelRegistry;
-use placewright::device::LinkProfile;
+use placewright::device::LinkRates;
 use placewright::device::PhysicalDevice;
 use placewright::graph::Graph;
 use placewright::names::DeviceName;
@@ -246,14 +246,14 @@ impl Device for Npu {
         self.memory.limit_bytes
     }
 
-    fn profile(&self) -> DeviceProfile {
-        DeviceProfile {
+    fn rates(&self) -> DeviceRates {
+        DeviceRates {
             flops_per_s: 2e12,
             memory_bytes_per_s: 100e9,
             launch_ns: 2_000.0,
             is_calibrated: false,
             queues: 1,
-            host_link: LinkProfile {
+            host_link: LinkRates {
                 latency_ns: 5_000.0,
                 ns_per_byte: 0.1,
             },

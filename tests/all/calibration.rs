@@ -28,7 +28,7 @@ use placewright::device::DeviceAttributes;
 use placewright::device::DeviceBase;
 use placewright::device::DeviceContext;
 use placewright::device::DeviceError;
-use placewright::device::DeviceProfile;
+use placewright::device::DeviceRates;
 use placewright::device::DeviceSet;
 use placewright::device::Kernel;
 use placewright::device::KernelContext;
@@ -36,7 +36,7 @@ use placewright::device::KernelDef;
 use placewright::device::KernelDevice;
 use placewright::device::KernelError;
 use placewright::device::KernelRegistry;
-use placewright::device::LinkProfile;
+use placewright::device::LinkRates;
 use placewright::device::RemoteDevice;
 use placewright::device::RenamedDevice;
 use placewright::device::SimpleDevice;
@@ -62,7 +62,7 @@ fn npu() -> Arc<dyn Device> {
 fn figures() -> Calibration {
     let link = |direction, latency_ns| MeasuredLink {
         direction,
-        profile: LinkProfile {
+        rates: LinkRates {
             latency_ns,
             ns_per_byte: 0.125,
         },
@@ -106,22 +106,22 @@ fn stored_rates_are_read_again_and_attached_to_the_device_set() {
     let set = DeviceSet::new([cpu, Arc::clone(&again)]);
     let (set, problems) = later.apply(&set);
     assert!(problems.is_empty(), "{problems:?}");
-    let expected = DeviceProfile {
+    let expected = DeviceRates {
         flops_per_s: 3e12,
         memory_bytes_per_s: 2e11,
         launch_ns: 1500.0,
         is_calibrated: true,
         queues: 1,
-        host_link: LinkProfile {
+        host_link: LinkRates {
             latency_ns: 2000.0,
             ns_per_byte: 0.125,
         },
     };
-    assert_eq!(set.profile(DeviceId(1)), expected);
-    assert_eq!(set.profile(DeviceId(0)), DeviceProfile::default_cpu(1));
+    assert_eq!(set.rates(DeviceId(1)), expected);
+    assert_eq!(set.rates(DeviceId(0)), DeviceRates::default_cpu(1));
     // The rates belong to the set: another session with the same device plans without them.
-    assert_eq!(again.profile(), DeviceProfile::default_cpu(1));
-    assert_eq!(set.isolated().unwrap().profile(DeviceId(1)), expected);
+    assert_eq!(again.rates(), DeviceRates::default_cpu(1));
+    assert_eq!(set.isolated().unwrap().rates(DeviceId(1)), expected);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn damaged_entries_are_named_and_the_device_keeps_its_stated_rates() {
     fs::write(entry.path(), bytes).unwrap();
     let later = in_folder(folder.path());
     let (set, problems) = later.apply(&DeviceSet::new([npu()]));
-    assert_eq!(set.profile(DeviceId(0)), DeviceProfile::default_cpu(1));
+    assert_eq!(set.rates(DeviceId(0)), DeviceRates::default_cpu(1));
     let strings: Vec<_> = problems.iter().map(ToString::to_string).collect();
     assert_eq!(strings.len(), 1);
     for part in [NPU, "damaged", "devices --calibrate"] {
@@ -225,8 +225,8 @@ impl Device for Busy {
         self.inner.memory_capacity_bytes()
     }
 
-    fn profile(&self) -> DeviceProfile {
-        self.inner.profile()
+    fn rates(&self) -> DeviceRates {
+        self.inner.rates()
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
@@ -347,11 +347,11 @@ fn rates_without_a_kernel_stay_as_stated_and_are_named() {
     ] {
         assert!(missing.contains(part), "{missing}");
     }
-    let stated = device.profile();
-    let profile = found.profile(stated, 1);
-    assert_eq!(profile.flops_per_s, stated.flops_per_s);
-    assert_ne!(profile.launch_ns, stated.launch_ns);
-    assert!(!profile.is_calibrated, "a rate is still a default");
+    let stated = device.rates();
+    let rates = found.rates(stated, 1);
+    assert_eq!(rates.flops_per_s, stated.flops_per_s);
+    assert_ne!(rates.launch_ns, stated.launch_ns);
+    assert!(!rates.is_calibrated, "a rate is still a default");
     // Without any kernel, copies to and from the device can still be measured.
     let found = calibrate(&*device, &KernelRegistry::empty(), &quick()).unwrap();
     assert_eq!(found.missing.len(), 5);
@@ -359,9 +359,9 @@ fn rates_without_a_kernel_stay_as_stated_and_are_named() {
         let link = found.link(&direction).unwrap();
         assert!(link.latency_ns > 0.0 && link.ns_per_byte >= 0.0, "{link:?}");
     }
-    let profile = found.profile(stated, 1);
-    assert_eq!(profile.launch_ns, stated.launch_ns);
-    assert_ne!(profile.host_link, stated.host_link);
+    let rates = found.rates(stated, 1);
+    assert_eq!(rates.launch_ns, stated.launch_ns);
+    assert_ne!(rates.host_link, stated.host_link);
 }
 
 #[test]

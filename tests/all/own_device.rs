@@ -64,8 +64,8 @@ fn the_program_of_an_app() {
     let missing = calibration["missing"].as_array().unwrap();
     assert_eq!(missing.len(), 2, "products and sums: {missing:?}");
     for (index, is_calibrated) in [(0, true), (1, false), (2, false)] {
-        let profile = &measured["devices"][index]["profile"];
-        assert_eq!(profile["is_calibrated"], is_calibrated);
+        let rates = &measured["devices"][index]["rates"];
+        assert_eq!(rates["is_calibrated"], is_calibrated);
     }
 
     // The sum runs on the NPU, and ops without a kernel there run on the CPU. Results are

@@ -10,11 +10,11 @@ use placewright::candidates::PlacementHint;
 use placewright::candidates::PlacementOptions;
 use placewright::candidates::Proposal;
 use placewright::candidates::enumerate;
-use placewright::device::DeviceProfile;
+use placewright::device::DeviceRates;
 use placewright::device::DeviceSet;
 use placewright::device::KernelDef;
 use placewright::device::KernelRegistry;
-use placewright::device::LinkProfile;
+use placewright::device::LinkRates;
 use placewright::device::StatusCode;
 use placewright::graph::AttrSet;
 use placewright::graph::AttrValue;
@@ -59,19 +59,19 @@ const GPU1: u32 = 3;
 /// between CPUs 5 ns.
 fn devices() -> Arc<DeviceSet> {
     let device = |device_type: &str, index: u32, flops_per_s, link: (f64, f64)| {
-        let profile = DeviceProfile {
+        let rates = DeviceRates {
             flops_per_s,
             memory_bytes_per_s: 1e9,
             launch_ns: 0.0,
             queues: 2,
-            host_link: LinkProfile {
+            host_link: LinkRates {
                 latency_ns: link.0,
                 ns_per_byte: link.1,
             },
-            ..DeviceProfile::default_cpu(1)
+            ..DeviceRates::default_cpu(1)
         };
         FakeDevice::new(&format!("{TASK}/device:{device_type}:{index}"), device_type)
-            .with_profile(profile)
+            .with_rates(rates)
             .with_capacity_bytes(1000)
             .shared()
     };

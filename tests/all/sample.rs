@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use placewright::candidates::{Candidates, PlacementOptions, enumerate};
 use placewright::device::{
-    DeviceOptions, DeviceProfile, DeviceSet, KernelDef, KernelRegistry, LinkProfile,
+    DeviceOptions, DeviceRates, DeviceSet, KernelDef, KernelRegistry, LinkRates,
 };
 use placewright::graph::{
     AttrSet, AttrValue, Graph, GraphAssembler, Input, NodeId, NodeSpec, Output, Work,
@@ -127,19 +127,19 @@ pub(crate) fn devices(n_cpus: u32, n_gpus: u32) -> Arc<DeviceSet> {
             device_type,
         )
     };
-    let gpu_profile = DeviceProfile {
+    let gpu_profile = DeviceRates {
         flops_per_s: 5e12,
         memory_bytes_per_s: 5e11,
         launch_ns: 5_000.0,
         is_calibrated: false,
         queues: 2,
-        host_link: LinkProfile {
+        host_link: LinkRates {
             latency_ns: 8_000.0,
             ns_per_byte: 0.1,
         },
     };
     let cpus = (0..n_cpus).map(|index| device("CPU", index).shared());
-    let gpus = (0..n_gpus).map(|index| device("GPU", index).with_profile(gpu_profile).shared());
+    let gpus = (0..n_gpus).map(|index| device("GPU", index).with_rates(gpu_profile).shared());
     Arc::new(DeviceSet::new(cpus.chain(gpus)).with_type_priorities([("CPU", 60), ("GPU", 210)]))
 }
 

@@ -674,7 +674,7 @@ impl Kernel for Scratch {
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
         let input = context.input(0)?.clone();
         context.allocate_temporary(DType::F32, input.shape().clone())?;
-        let container = context.step_container()?;
+        let container = context.run_container()?;
         context
             .resource_manager()?
             .create(container, "mark", Arc::new(Mark))?;
@@ -728,7 +728,7 @@ fn a_trace_shows_the_calls_of_devices() {
         "maybe_rewrite_graph",
         "op_segment.find_or_create",
         "resource_manager.cleanup",
-        "step_allocator",
+        "run_allocator",
     ];
     assert_eq!(calls, BTreeSet::from(expected));
     // The resources of the run are gone.

@@ -261,7 +261,7 @@ impl Kernel for Custom {
         let n = u32::try_from(x.shape().n_elements()).unwrap();
         device.launch(Launch {
             site: &self.site,
-            step: context.step_number(),
+            step: context.run_number(),
             context: None,
             function: &self.function,
             groups: [x.shape().n_elements().div_ceil(64), 1, 1],

@@ -8,7 +8,7 @@ use placewright::device::DeviceDetails;
 use placewright::device::DeviceError;
 use placewright::device::DeviceFactory;
 use placewright::device::DeviceOptions;
-use placewright::device::DeviceProfile;
+use placewright::device::DeviceRates;
 use placewright::device::KernelRegistry;
 use placewright::device::PhysicalDevice;
 use placewright::device::SimpleDevice;
@@ -21,7 +21,7 @@ const NOMINAL_MEMORY_BYTES: u64 = 256 << 20;
 #[derive(Debug)]
 pub(crate) struct FakeDevice {
     attributes: DeviceAttributes,
-    profile: DeviceProfile,
+    rates: DeviceRates,
     capacity_bytes: u64,
     chip: Option<&'static str>,
 }
@@ -35,7 +35,7 @@ impl FakeDevice {
         let name = DeviceName::parse_full(name).expect("tests spell names well");
         Self {
             attributes: DeviceAttributes::new(&name, device_type, NOMINAL_MEMORY_BYTES),
-            profile: DeviceProfile::default_cpu(1),
+            rates: DeviceRates::default_cpu(1),
             capacity_bytes: 1 << 30,
             chip: None,
         }
@@ -43,8 +43,8 @@ impl FakeDevice {
 
     /// Sets the rates.
     #[must_use]
-    pub(crate) fn with_profile(mut self, profile: DeviceProfile) -> Self {
-        self.profile = profile;
+    pub(crate) fn with_rates(mut self, rates: DeviceRates) -> Self {
+        self.rates = rates;
         self
     }
 
@@ -79,7 +79,7 @@ impl FakeDevice {
         if let Some(chip) = self.chip {
             device = device.with_chip(chip);
         }
-        Arc::new(device.with_profile(self.profile))
+        Arc::new(device.with_rates(self.rates))
     }
 }
 

@@ -20,7 +20,7 @@ use placewright::device::DeviceContext;
 use placewright::device::DeviceError;
 use placewright::device::DeviceFactory;
 use placewright::device::DeviceOptions;
-use placewright::device::DeviceProfile;
+use placewright::device::DeviceRates;
 use placewright::device::Done;
 use placewright::device::Kernel;
 use placewright::device::KernelContext;
@@ -108,8 +108,8 @@ impl Device for Interpreter {
         self.cpu.memory_capacity_bytes()
     }
 
-    fn profile(&self) -> DeviceProfile {
-        self.cpu.profile()
+    fn rates(&self) -> DeviceRates {
+        self.cpu.rates()
     }
 
     fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {

@@ -21,7 +21,7 @@ use placewright::device::DeviceContext;
 use placewright::device::DeviceError;
 use placewright::device::DeviceFactory;
 use placewright::device::DeviceOptions;
-use placewright::device::DeviceProfile;
+use placewright::device::DeviceRates;
 use placewright::device::IntraOpPool;
 use placewright::device::Kernel;
 use placewright::device::KernelContext;
@@ -84,8 +84,8 @@ impl Device for StrictCpu {
         self.inner.memory_capacity_bytes()
     }
 
-    fn profile(&self) -> DeviceProfile {
-        self.inner.profile()
+    fn rates(&self) -> DeviceRates {
+        self.inner.rates()
     }
 
     fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {

@@ -15,7 +15,7 @@ use crate::candidates::host_memory::HostMemory;
 use crate::candidates::index::to_u32;
 use crate::cost::CostModel;
 use crate::device::DeviceSet;
-use crate::device::LinkProfile;
+use crate::device::LinkRates;
 use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
@@ -107,7 +107,7 @@ impl CandidatesBuilder {
         let mut costs = Vec::with_capacity(graph.n_nodes() * device_set.len());
         for (&flops, &traffic_bytes) in graph.flops().iter().zip(graph.traffic_bytes()) {
             costs.extend(of_device.iter().map(|&class| {
-                model.execution_ns(flops, traffic_bytes, &classes[class as usize].profile)
+                model.execution_ns(flops, traffic_bytes, &classes[class as usize].rates)
             }));
         }
         Self {
@@ -189,7 +189,7 @@ impl CandidatesBuilder {
     /// # Panics
     /// If one of them does not exist.
     #[must_use]
-    pub fn with_link(mut self, src: DeviceId, dst: DeviceId, link: LinkProfile) -> Self {
+    pub fn with_link(mut self, src: DeviceId, dst: DeviceId, link: LinkRates) -> Self {
         assert!(
             src.max(dst).index() < self.device_set.len(),
             "both devices are in the set"

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::candidates::host_memory::HostMemory;
 use crate::candidates::origin::Origin;
-use crate::device::{DeviceSet, KernelRegistry, LinkProfile};
+use crate::device::{DeviceSet, KernelRegistry, LinkRates};
 use crate::graph::{Csr, Graph, NodeId};
 use crate::names::DeviceId;
 
@@ -82,9 +82,9 @@ pub struct DeviceColumns {
     pub n_link_domains: u32,
     /// Link domain x link domain, row-major. The diagonal is the link between two different
     /// devices of one domain.
-    pub links: Vec<LinkProfile>,
+    pub links: Vec<LinkRates>,
     /// Pairs that differ from their domains' link: (source, destination, link), sorted.
-    pub link_exceptions: Vec<(DeviceId, DeviceId, LinkProfile)>,
+    pub link_exceptions: Vec<(DeviceId, DeviceId, LinkRates)>,
     /// Devices of one chip share a number.
     pub chips: Vec<u32>,
     /// Devices of one memory share a number and its capacity.
@@ -281,9 +281,9 @@ impl Candidates {
     ///
     /// # Panics
     /// If there is no such device.
-    pub fn link(&self, src: DeviceId, dst: DeviceId) -> LinkProfile {
+    pub fn link(&self, src: DeviceId, dst: DeviceId) -> LinkRates {
         if src == dst {
-            return LinkProfile {
+            return LinkRates {
                 latency_ns: 0.0,
                 ns_per_byte: 0.0,
             };

@@ -82,8 +82,7 @@ impl CostRows {
                 _ if !runs => f64::INFINITY,
                 None => 0.0,
                 Some((flops, traffic_bytes)) => {
-                    self.model
-                        .execution_ns(flops, traffic_bytes, &class.profile)
+                    self.model.execution_ns(flops, traffic_bytes, &class.rates)
                 }
             });
         }

@@ -8,7 +8,7 @@ use crate::cost::CostClasses;
 use crate::cost::CostModel;
 use crate::cost::LinkEnd;
 use crate::device::DeviceSet;
-use crate::device::LinkProfile;
+use crate::device::LinkRates;
 use crate::names::DeviceId;
 
 /// Returns the columns of devices, and the cost classes of the cost table's columns. Devices share
@@ -23,7 +23,7 @@ pub(super) fn device_columns(
     let link_domain = devices
         .iter()
         .map(|(id, device)| {
-            let end = LinkEnd::of(&**device, &devices.profile(id));
+            let end = LinkEnd::of(&**device, &devices.rates(id));
             let index = domains
                 .iter()
                 .position(|known| *known == end)
@@ -34,7 +34,7 @@ pub(super) fn device_columns(
             to_u32(index)
         })
         .collect();
-    let links: Vec<LinkProfile> = domains
+    let links: Vec<LinkRates> = domains
         .iter()
         .flat_map(|&src| domains.iter().map(move |&dst| model.link(src, dst)))
         .collect();
@@ -59,11 +59,11 @@ pub(super) fn device_columns(
         is_calibrated: classes
             .of_device
             .iter()
-            .map(|class| of_class(class).profile.is_calibrated)
+            .map(|class| of_class(class).rates.is_calibrated)
             .collect(),
         queues: devices
             .iter()
-            .map(|(id, _)| devices.profile(id).queues.max(1))
+            .map(|(id, _)| devices.rates(id).queues.max(1))
             .collect(),
         type_preference: devices
             .iter()
@@ -90,8 +90,7 @@ pub(super) fn check_links(
         ((index / n_domains, index % n_domains), link)
     });
     let is_duration = |ns: f64| !ns.is_nan() && ns >= 0.0;
-    let is_bad =
-        |link: &LinkProfile| !is_duration(link.latency_ns) || !is_duration(link.ns_per_byte);
+    let is_bad = |link: &LinkRates| !is_duration(link.latency_ns) || !is_duration(link.ns_per_byte);
     let mut bad_domains = of_domains.filter(|(_, link)| is_bad(link));
     let stated = &columns.link_exceptions;
     let found = match stated.iter().find(|(_, _, link)| is_bad(link)) {

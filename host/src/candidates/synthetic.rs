@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use crate::device::Device;
 use crate::device::DeviceAttributes;
-use crate::device::DeviceProfile;
+use crate::device::DeviceRates;
 use crate::device::DeviceSet;
 use crate::device::KernelDef;
 use crate::device::KernelRegistry;
-use crate::device::LinkProfile;
+use crate::device::LinkRates;
 use crate::device::SimpleDevice;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
@@ -289,13 +289,13 @@ pub fn devices(n: u32) -> DeviceSet {
         let name = DeviceName::full("localhost", 0, 0, device_type, ordinal);
         let attributes = DeviceAttributes::new(&name, device_type, 1 << 40);
         let device = SimpleDevice::new(attributes).expect("the name is full");
-        Arc::new(device.with_profile(DeviceProfile {
+        Arc::new(device.with_rates(DeviceRates {
             flops_per_s,
             memory_bytes_per_s,
             launch_ns,
             is_calibrated: false,
             queues: 1,
-            host_link: LinkProfile {
+            host_link: LinkRates {
                 latency_ns: 10_000.0,
                 ns_per_byte: 0.08 + 0.001 * f64::from(index),
             },

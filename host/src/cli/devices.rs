@@ -28,11 +28,11 @@ use crate::device::DeviceAttributes;
 use crate::device::DeviceDetails;
 use crate::device::DeviceError;
 use crate::device::DeviceOptions;
-use crate::device::DeviceProfile;
+use crate::device::DeviceRates;
 use crate::device::DeviceSet;
 use crate::device::FactoryRegistry;
 use crate::device::KernelRegistry;
-use crate::device::LinkProfile;
+use crate::device::LinkRates;
 use crate::device::NumaNode;
 use crate::device::NumaTopology;
 use crate::device::PhysicalListing;
@@ -81,7 +81,7 @@ struct DeviceRow {
     chip: u32,
     /// The chip's name; `null` if no other device shares the chip.
     chip_name: Option<String>,
-    profile: DeviceProfile,
+    rates: DeviceRates,
     /// Measured rates, from this call or an earlier one.
     calibration: Option<Calibration>,
     /// Why `--calibrate` did not measure this device.
@@ -218,7 +218,7 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
                 memory_capacity_bytes: device.memory_capacity_bytes(),
                 chip: chips[id.index()],
                 chip_name: device.chip().map(str::to_owned),
-                profile: devices.profile(id),
+                rates: devices.rates(id),
                 calibration: calibrated.found[id.index()].as_deref().cloned(),
                 calibration_error: calibrated.errors[id.index()].clone(),
             })
@@ -371,17 +371,17 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
     ])
     .with_numbers(&[2, 3, 4, 5, 6]);
     for row in &report.devices {
-        let profile = &row.profile;
+        let rates = &row.rates;
         table.add_row([
             row.attributes.name.clone(),
             row.attributes.device_type.clone(),
             row.chip.to_string(),
             show_bytes(row.memory_capacity_bytes),
-            format!("{:.0}", profile.flops_per_s / 1e9),
-            format!("{:.1}", profile.memory_bytes_per_s / 1e9),
-            show_ns(profile.launch_ns),
-            show_link(profile.host_link),
-            if profile.is_calibrated {
+            format!("{:.0}", rates.flops_per_s / 1e9),
+            format!("{:.1}", rates.memory_bytes_per_s / 1e9),
+            show_ns(rates.launch_ns),
+            show_link(rates.host_link),
+            if rates.is_calibrated {
                 "measured".to_owned()
             } else if row.calibration.is_some() {
                 "in part".to_owned()
@@ -471,7 +471,7 @@ fn links_text(attributes: &DeviceAttributes) -> Option<String> {
 }
 
 /// Shows latency and bandwidth. A device that shares its memory with the host copies nothing.
-fn show_link(link: LinkProfile) -> String {
+fn show_link(link: LinkRates) -> String {
     let latency = show_ns(link.latency_ns);
     if link.ns_per_byte > 0.0 {
         format!("{latency} + {:.1} GB/s", 1.0 / link.ns_per_byte)

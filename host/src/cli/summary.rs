@@ -89,7 +89,7 @@ impl<'a> PlacementView<'a> {
             expected_ns: evaluator.makespan_ns(),
             is_calibrated: devices
                 .iter()
-                .all(|(id, _)| devices.profile(id).is_calibrated),
+                .all(|(id, _)| devices.rates(id).is_calibrated),
             expected_peak_bytes: evaluator.peak_bytes_per_device(),
             policy: policy.map(|report| PolicyView {
                 requested,

@@ -22,7 +22,7 @@ use crate::device::Device;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
-use crate::device::LinkProfile;
+use crate::device::LinkRates;
 use crate::device::panic_message;
 use crate::graph::AttrValue;
 use crate::tensor::DType;
@@ -367,11 +367,11 @@ impl<'d> Bench<'d> {
         // host has none.
         let slopes = timed[1..].iter();
         let slopes = slopes.map(|(bytes, ns)| (ns - latency_ns).max(0.0) / bytes);
-        let profile = LinkProfile {
+        let rates = LinkRates {
             latency_ns,
             ns_per_byte: rounded(median(slopes.collect())),
         };
-        self.found.links.push(MeasuredLink { direction, profile });
+        self.found.links.push(MeasuredLink { direction, rates });
         Ok(())
     }
 

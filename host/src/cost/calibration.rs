@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use serde::Serialize;
 
-use crate::device::DeviceProfile;
-use crate::device::LinkProfile;
+use crate::device::DeviceRates;
+use crate::device::LinkRates;
 
 /// Figures of one device, measured while the machine was otherwise idle. A figure is `None` if it
 /// could not be measured; [`Self::missing`] gives the reason.
@@ -16,7 +16,7 @@ pub struct Calibration {
     /// Bytes per second that elementwise kernels read and write; the median over ops and sizes.
     pub elementwise_bytes_per_s: Option<f64>,
     /// Bytes per second that sums read; the median over axes and sizes. Reports show it, but
-    /// [`Self::profile`] does not contain it: the cost model has one bandwidth per device, and
+    /// [`Self::rates`] do not contain it: the cost model has one bandwidth per device, and
     /// most nodes are elementwise.
     pub reduction_bytes_per_s: Option<f64>,
     /// Overhead of one kernel, in ns: the time per kernel in a chain of tiny kernels, each of
@@ -40,7 +40,7 @@ pub struct MeasuredLink {
     /// The direction.
     pub direction: LinkDirection,
     /// The cost of copies.
-    pub profile: LinkProfile,
+    pub rates: LinkRates,
 }
 
 /// The direction of a link.
@@ -68,14 +68,14 @@ pub struct Sample {
 }
 
 impl Calibration {
-    /// Returns the stated profile of a device with measured rates in place of stated ones. If
+    /// Returns the stated rates of a device with measured rates in place of stated ones. If
     /// several devices share threads, each gets an equal part of the rates
-    /// ([`Device::n_sharing_rates`](crate::device::Device::n_sharing_rates)). The profile counts as
+    /// ([`Device::n_sharing_rates`](crate::device::Device::n_sharing_rates)). They count as
     /// calibrated if every rate that kernel costs depend on was measured.
-    pub fn profile(&self, stated: DeviceProfile, n_sharing_rates: u32) -> DeviceProfile {
+    pub fn rates(&self, stated: DeviceRates, n_sharing_rates: u32) -> DeviceRates {
         let n_sharing = f64::from(n_sharing_rates.max(1));
         let part = |measured: Option<f64>, stated| measured.map_or(stated, |rate| rate / n_sharing);
-        DeviceProfile {
+        DeviceRates {
             flops_per_s: part(self.flops_per_s, stated.flops_per_s),
             memory_bytes_per_s: part(self.elementwise_bytes_per_s, stated.memory_bytes_per_s),
             launch_ns: self.launch_ns.unwrap_or(stated.launch_ns),
@@ -88,19 +88,19 @@ impl Calibration {
     }
 
     /// Returns the link in a direction, if it was measured.
-    pub fn link(&self, direction: &LinkDirection) -> Option<LinkProfile> {
+    pub fn link(&self, direction: &LinkDirection) -> Option<LinkRates> {
         let mut links = self.links.iter();
         let link = links.find(|link| link.direction == *direction);
-        link.map(|link| link.profile)
+        link.map(|link| link.rates)
     }
 
-    /// Returns the mean of both directions, since a profile has one link. In a plan, a copy to the
+    /// Returns the mean of both directions, since rates have one link. In a plan, a copy to the
     /// host waits for the preceding kernel, so its latency includes the wait time.
-    fn host_link(&self) -> Option<LinkProfile> {
+    fn host_link(&self) -> Option<LinkRates> {
         let from_host = self.link(&LinkDirection::FromHost)?;
         let to_host = self.link(&LinkDirection::ToHost)?;
         let waiting_ns = to_host.latency_ns.max(self.wait_ns.unwrap_or(0.0));
-        Some(LinkProfile {
+        Some(LinkRates {
             latency_ns: f64::midpoint(from_host.latency_ns, waiting_ns),
             ns_per_byte: f64::midpoint(from_host.ns_per_byte, to_host.ns_per_byte),
         })
@@ -120,7 +120,7 @@ impl Calibration {
             self.reduction_bytes_per_s,
         ];
         let times = [self.launch_ns, self.wait_ns].into_iter().flatten();
-        let links = self.links.iter().map(|link| link.profile);
+        let links = self.links.iter().map(|link| link.rates);
         let links = links.flat_map(|link| [link.latency_ns, link.ns_per_byte]);
         let is_rate = |rate: f64| rate.is_finite() && rate > 0.0;
         let is_time = |ns: f64| ns.is_finite() && ns >= 0.0;
@@ -140,7 +140,7 @@ mod tests {
     fn link(direction: LinkDirection, latency_ns: f64, ns_per_byte: f64) -> MeasuredLink {
         MeasuredLink {
             direction,
-            profile: LinkProfile {
+            rates: LinkRates {
                 latency_ns,
                 ns_per_byte,
             },
@@ -158,32 +158,32 @@ mod tests {
 
     #[test]
     fn measured_rates_replace_stated_ones_and_the_rest_stays() {
-        let stated = DeviceProfile::default_cpu(2);
-        let profile = measured().profile(stated, 1);
-        let expected = DeviceProfile {
+        let stated = DeviceRates::default_cpu(2);
+        let rates = measured().rates(stated, 1);
+        let expected = DeviceRates {
             flops_per_s: 4e11,
             memory_bytes_per_s: 2e10,
             launch_ns: 100.0,
             is_calibrated: true,
             ..stated
         };
-        assert_eq!(profile, expected);
+        assert_eq!(rates, expected);
         let without_matmuls = Calibration {
             flops_per_s: None,
             ..measured()
         };
-        let expected = DeviceProfile {
+        let expected = DeviceRates {
             flops_per_s: stated.flops_per_s,
             is_calibrated: false,
             ..expected
         };
-        assert_eq!(without_matmuls.profile(stated, 1), expected);
+        assert_eq!(without_matmuls.rates(stated, 1), expected);
     }
 
     #[test]
     fn devices_that_share_threads_get_a_part_of_the_rates() {
-        let whole = measured().profile(DeviceProfile::default_cpu(2), 1);
-        let part = measured().profile(DeviceProfile::default_cpu(2), 4);
+        let whole = measured().rates(DeviceRates::default_cpu(2), 1);
+        let part = measured().rates(DeviceRates::default_cpu(2), 4);
         assert_eq!(part.flops_per_s * 4.0, whole.flops_per_s);
         assert_eq!(part.memory_bytes_per_s * 4.0, whole.memory_bytes_per_s);
         assert_eq!(part.launch_ns, whole.launch_ns);
@@ -191,14 +191,14 @@ mod tests {
 
     #[test]
     fn the_host_link_is_the_mean_of_both_directions_and_waits() {
-        let stated = DeviceProfile::default_cpu(1);
+        let stated = DeviceRates::default_cpu(1);
         let mut calibration = measured();
         calibration.links = vec![link(LinkDirection::FromHost, 100.0, 0.25)];
-        assert_eq!(calibration.profile(stated, 1).host_link, stated.host_link);
+        assert_eq!(calibration.rates(stated, 1).host_link, stated.host_link);
         let to_host = link(LinkDirection::ToHost, 300.0, 0.75);
         calibration.links.push(to_host);
         let host_link = |calibration: &Calibration| {
-            let link = calibration.profile(stated, 1).host_link;
+            let link = calibration.rates(stated, 1).host_link;
             (link.latency_ns, link.ns_per_byte)
         };
         assert_eq!(host_link(&calibration), (200.0, 0.5));

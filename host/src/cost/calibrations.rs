@@ -182,8 +182,8 @@ impl Calibrations {
             match self.find(&**device) {
                 Ok(None) => {}
                 Ok(Some(found)) => {
-                    let profile = found.profile(device.profile(), device.n_sharing_rates());
-                    measured = measured.with_profile(id, profile);
+                    let rates = found.rates(device.rates(), device.n_sharing_rates());
+                    measured = measured.with_rates(id, rates);
                 }
                 Err(problem) => {
                     warn!(target: targets::DEVICE, %problem, "measured rates are not used");

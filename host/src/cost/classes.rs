@@ -1,9 +1,9 @@
 //! Cost classes: devices with equal costs share a column of the cost table.
 
 use crate::device::Device;
-use crate::device::DeviceProfile;
+use crate::device::DeviceRates;
 use crate::device::DeviceSet;
-use crate::device::LinkProfile;
+use crate::device::LinkRates;
 
 /// The device type and kernel rates that the devices of one column of the cost table share.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,7 +12,7 @@ pub struct CostClass {
     pub device_type: String,
     /// Rates of the first device of the class. Other devices of the class may differ in link and
     /// queues, which do not affect execution time.
-    pub profile: DeviceProfile,
+    pub rates: DeviceRates,
 }
 
 /// The cost classes of a device set.
@@ -33,7 +33,7 @@ impl CostClasses {
             .map(|(id, device)| {
                 let class = CostClass {
                     device_type: device.attributes().device_type.clone(),
-                    profile: devices.profile(id),
+                    rates: devices.rates(id),
                 };
                 let index = classes
                     .iter()
@@ -51,7 +51,7 @@ impl CostClasses {
 
 impl CostClass {
     fn costs_as(&self, other: &Self) -> bool {
-        let (a, b) = (&self.profile, &other.profile);
+        let (a, b) = (&self.rates, &other.rates);
         self.device_type == other.device_type
             && a.flops_per_s == b.flops_per_s
             && a.memory_bytes_per_s == b.memory_bytes_per_s
@@ -66,15 +66,15 @@ pub struct LinkEnd {
     /// Whether the device computes in host memory, which devices of type `CPU` do.
     pub is_host: bool,
     /// Link between the device's memory and host memory.
-    pub host_link: LinkProfile,
+    pub host_link: LinkRates,
 }
 
 impl LinkEnd {
-    /// Returns the end at a device with this profile.
-    pub fn of(device: &dyn Device, profile: &DeviceProfile) -> Self {
+    /// Returns the end at a device with these rates.
+    pub fn of(device: &dyn Device, rates: &DeviceRates) -> Self {
         Self {
             is_host: device.attributes().device_type == "CPU",
-            host_link: profile.host_link,
+            host_link: rates.host_link,
         }
     }
 }

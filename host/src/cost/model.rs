@@ -1,8 +1,8 @@
 //! The cost model: nanoseconds from work and rates.
 
 use crate::cost::classes::LinkEnd;
-use crate::device::DeviceProfile;
-use crate::device::LinkProfile;
+use crate::device::DeviceRates;
+use crate::device::LinkRates;
 
 /// The cost of executions and transfers, in ns. The default is the roofline model (Williams et al.
 /// 2009).
@@ -41,28 +41,28 @@ impl CostModel {
     }
 
     /// Returns the cost of one execution: `launch + max(flops / rate, bytes / bandwidth)`, in ns.
-    /// +inf if the profile has no rate for the work; never NaN.
-    pub fn execution_ns(&self, flops: f64, traffic_bytes: u64, profile: &DeviceProfile) -> f64 {
+    /// +inf if there is no rate for the work; never NaN.
+    pub fn execution_ns(&self, flops: f64, traffic_bytes: u64, rates: &DeviceRates) -> f64 {
         #[expect(
             clippy::cast_precision_loss,
             reason = "an estimate of bytes needs 53 bits at most"
         )]
         let bytes = traffic_bytes as f64;
-        let compute = seconds(flops, profile.flops_per_s * self.compute_efficiency);
-        let memory = seconds(bytes, profile.memory_bytes_per_s * self.memory_efficiency);
-        profile.launch_ns.max(0.0) + compute.max(memory) * 1e9
+        let compute = seconds(flops, rates.flops_per_s * self.compute_efficiency);
+        let memory = seconds(bytes, rates.memory_bytes_per_s * self.memory_efficiency);
+        rates.launch_ns.max(0.0) + compute.max(memory) * 1e9
     }
 
     /// Returns the link between two different devices. CPU devices use host memory: a tensor is
     /// copied once between two of them, and a copy to or from an accelerator costs the
     /// accelerator's link. A copy between two accelerators is staged in host memory and costs both
     /// links. Callers add direct links between accelerators as exceptions.
-    pub fn link(&self, src: LinkEnd, dst: LinkEnd) -> LinkProfile {
+    pub fn link(&self, src: LinkEnd, dst: LinkEnd) -> LinkRates {
         let (from, to) = (src.host_link, dst.host_link);
         match (src.is_host, dst.is_host) {
             (_, true) => from,
             (true, false) => to,
-            (false, false) => LinkProfile {
+            (false, false) => LinkRates {
                 latency_ns: from.latency_ns + to.latency_ns,
                 ns_per_byte: from.ns_per_byte + to.ns_per_byte,
             },
@@ -85,18 +85,18 @@ fn seconds(work: f64, rate_per_s: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn profile(flops_per_s: f64, memory_bytes_per_s: f64) -> DeviceProfile {
-        DeviceProfile {
+    fn rates(flops_per_s: f64, memory_bytes_per_s: f64) -> DeviceRates {
+        DeviceRates {
             flops_per_s,
             memory_bytes_per_s,
-            ..DeviceProfile::default_cpu(1)
+            ..DeviceRates::default_cpu(1)
         }
     }
 
     #[test]
     fn the_slower_of_compute_and_memory_decides() {
         let model = CostModel::default();
-        let device = profile(1e9, 1e9);
+        let device = rates(1e9, 1e9);
         assert_eq!(model.execution_ns(2000.0, 100, &device), 2500.0);
         assert_eq!(model.execution_ns(100.0, 3000, &device), 3500.0);
         assert_eq!(model.execution_ns(0.0, 0, &device), 500.0);
@@ -105,19 +105,16 @@ mod tests {
     #[test]
     fn a_missing_rate_is_infinite_and_never_nan() {
         let model = CostModel::default();
-        assert_eq!(
-            model.execution_ns(1.0, 0, &profile(0.0, 1e9)),
-            f64::INFINITY
-        );
-        assert_eq!(model.execution_ns(0.0, 0, &profile(0.0, 0.0)), 500.0);
-        assert!(!model.execution_ns(f64::NAN, 0, &profile(0.0, 0.0)).is_nan());
+        assert_eq!(model.execution_ns(1.0, 0, &rates(0.0, 1e9)), f64::INFINITY);
+        assert_eq!(model.execution_ns(0.0, 0, &rates(0.0, 0.0)), 500.0);
+        assert!(!model.execution_ns(f64::NAN, 0, &rates(0.0, 0.0)).is_nan());
     }
 
     #[test]
     fn accelerators_pay_both_links_and_the_host_none() {
         let end = |is_host, latency_ns, ns_per_byte| LinkEnd {
             is_host,
-            host_link: LinkProfile {
+            host_link: LinkRates {
                 latency_ns,
                 ns_per_byte,
             },

@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::device::AccessedTensors;
 use crate::device::AllocatorAttributes;
 use crate::device::DeviceContext;
-use crate::device::DeviceStep;
+use crate::device::DeviceRun;
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
@@ -247,7 +247,7 @@ impl Surroundings for Alone {
         NODE
     }
 
-    fn step(&self) -> Option<&DeviceStep> {
+    fn device_run(&self) -> Option<&DeviceRun> {
         None
     }
 

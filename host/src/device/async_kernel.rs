@@ -18,7 +18,7 @@ use super::kernel::KernelContext;
 use super::kernel::OutputSlot;
 use super::kernel::Surroundings;
 use super::kernel_creation::panic_message;
-use super::step::DeviceStep;
+use super::run::DeviceRun;
 use super::traits::Device;
 use crate::tensor::Tensor;
 use crate::trace::targets;
@@ -46,7 +46,7 @@ pub struct AsyncKernelContext {
 /// The environment of the execution.
 struct Around {
     node: Arc<str>,
-    step: Option<Arc<DeviceStep>>,
+    run: Option<Arc<DeviceRun>>,
     context: Option<Arc<dyn DeviceContext>>,
     /// Tensors that the execution has allocated, if the device needs them.
     temporaries: RefCell<Vec<Tensor>>,
@@ -58,8 +58,8 @@ impl Surroundings for Around {
         &self.node
     }
 
-    fn step(&self) -> Option<&DeviceStep> {
-        self.step.as_deref()
+    fn device_run(&self) -> Option<&DeviceRun> {
+        self.run.as_deref()
     }
 
     fn context(&self) -> Option<&Arc<dyn DeviceContext>> {
@@ -98,7 +98,7 @@ impl AsyncKernelContext {
             outputs_on_host,
             around: Around {
                 node: node.into(),
-                step: None,
+                run: None,
                 context: None,
                 temporaries: RefCell::default(),
                 is_recording,
@@ -110,11 +110,11 @@ impl AsyncKernelContext {
     /// Makes it part of a run.
     pub(crate) fn in_run(
         mut self,
-        step: Arc<DeviceStep>,
+        run: Arc<DeviceRun>,
         context: Option<Arc<dyn DeviceContext>>,
         cancel: CancelToken,
     ) -> Self {
-        self.around.step = Some(step);
+        self.around.run = Some(run);
         self.around.context = context;
         self.cancel = cancel;
         self
@@ -162,10 +162,8 @@ impl Drop for AsyncKernelContext {
         let dropped = catch_unwind(AssertUnwindSafe(|| {
             self.hand_accessed();
             // A run that ends without this execution has left it the rest: what it made after that.
-            match self.around.step.take().and_then(Arc::into_inner) {
-                Some(mut step) => step
-                    .finish(&*self.device)
-                    .map_err(|error| error.to_string()),
+            match self.around.run.take().and_then(Arc::into_inner) {
+                Some(mut run) => run.finish(&*self.device).map_err(|error| error.to_string()),
                 None => Ok(()),
             }
         }));

@@ -10,7 +10,7 @@ use super::error::DeviceError;
 use super::error::KernelError;
 use super::interrupts::Interrupts;
 use super::resource::ResourceManager;
-use super::step::{DeviceStep, StepNumber};
+use super::run::{DeviceRun, RunNumber};
 use super::traits::{AllocatorAttributes, KernelDevice};
 use crate::graph::AttrSet;
 use crate::tensor::{Allocator, Buffer, DType, Element, RANK_MAX, Shape, Tensor, TensorError};
@@ -204,7 +204,7 @@ pub(crate) trait Surroundings {
     fn node(&self) -> &str;
 
     /// Returns what the run has on this device.
-    fn step(&self) -> Option<&DeviceStep>;
+    fn device_run(&self) -> Option<&DeviceRun>;
 
     /// Returns the node's context, if it has one of its own.
     fn context(&self) -> Option<&Arc<dyn DeviceContext>>;
@@ -226,8 +226,8 @@ impl Surroundings for InnerNode<'_> {
         self.node
     }
 
-    fn step(&self) -> Option<&DeviceStep> {
-        self.run.step()
+    fn device_run(&self) -> Option<&DeviceRun> {
+        self.run.device_run()
     }
 
     fn context(&self) -> Option<&Arc<dyn DeviceContext>> {
@@ -364,8 +364,8 @@ impl<'a> KernelContext<'a> {
         }
     }
 
-    fn step(&self) -> Option<&'a DeviceStep> {
-        self.surroundings().and_then(|around| around.step())
+    fn device_run(&self) -> Option<&'a DeviceRun> {
+        self.surroundings().and_then(|around| around.device_run())
     }
 
     /// Returns the context by which the device's memory is accessed: the node's own context, or the
@@ -391,8 +391,8 @@ impl<'a> KernelContext<'a> {
     }
 
     /// Returns the number of the run that this execution is part of; `None` outside of runs.
-    pub fn step_number(&self) -> Option<StepNumber> {
-        self.step().map(DeviceStep::number)
+    pub fn run_number(&self) -> Option<RunNumber> {
+        self.device_run().map(DeviceRun::number)
     }
 
     /// Returns the container of [`Self::resource_manager`] whose resources are dropped when the run
@@ -400,9 +400,9 @@ impl<'a> KernelContext<'a> {
     ///
     /// # Errors
     /// [`KernelError::InvalidArgument`] outside of runs.
-    pub fn step_container(&self) -> Result<&'a str, KernelError> {
-        let step = self.step();
-        step.map(DeviceStep::container)
+    pub fn run_container(&self) -> Result<&'a str, KernelError> {
+        let run = self.device_run();
+        run.map(DeviceRun::container)
             .ok_or_else(|| KernelError::invalid("resources of a run can only be created in a run"))
     }
 
@@ -653,9 +653,9 @@ impl<'a> KernelContext<'a> {
     /// # Errors
     /// If there is not enough memory.
     pub fn allocate_temporary(&self, dtype: DType, shape: Shape) -> Result<Tensor, KernelError> {
-        let tensor = match self.step() {
-            Some(step) => {
-                let allocator: &Arc<dyn Allocator> = step.allocator(self.device);
+        let tensor = match self.device_run() {
+            Some(run) => {
+                let allocator: &Arc<dyn Allocator> = run.allocator(self.device);
                 Tensor::zeros(&**allocator, dtype, shape)?
             }
             None => {

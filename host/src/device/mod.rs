@@ -20,16 +20,16 @@ mod numa;
 mod op_segment;
 mod partition_device;
 mod partition_graph;
-mod profile;
 mod program;
+mod rates;
 mod remote;
 mod renamed;
 mod resource;
 mod routines;
+mod run;
 mod set;
 mod simple;
 mod status;
-mod step;
 mod traits;
 
 pub use async_kernel::{AsyncKernel, AsyncKernelContext, Done};
@@ -72,11 +72,11 @@ pub(crate) use partition_device::ClusterNodes;
 pub use partition_device::{Cluster, ClusterError, ClusterSource, ClusterTensor, PartitionDevice};
 pub use partition_graph::{FuseError, FusedNode, PartitionGraph};
 pub(crate) use partition_graph::{PlainKernels, PlanIndex};
-pub use profile::{DeviceProfile, LinkProfile};
 pub use program::{
     ComputeTraits, DeviceFunction, KernelArg, Launch, LaunchSite, ProcessorKind, ProgramCode,
     ProgramDevice, ProgramSource,
 };
+pub use rates::{DeviceRates, LinkRates};
 pub use remote::{
     DiscoveryOptions, GetStatusDone, LEAVE_OUT_TPUS_VARIABLE, Once, RemoteDevice, Worker,
     WorkerCache, devices_from_attributes, discover_devices, new_remote_devices,
@@ -87,8 +87,8 @@ pub use routines::{
     Activation, RoutineConvolution, RoutineMatmul, RoutineMatrices, RoutineSite, RoutineWindow,
     Routines,
 };
+pub use run::{DeviceRun, RunAllocator, RunNumber};
 pub use set::{DeviceSet, UNREGISTERED_TYPE_PRIORITY};
 pub use simple::SimpleDevice;
 pub use status::StatusCode;
-pub use step::{DeviceStep, StepAllocator, StepNumber};
 pub use traits::{AllocatorAttributes, Device, HOST_PROCESSOR, KernelDevice};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::context::DeviceContext;
 use super::error::KernelError;
 use super::routines::Routines;
-use super::step::StepNumber;
+use super::run::RunNumber;
 use super::traits::KernelDevice;
 use crate::tensor::DType;
 use crate::tensor::Shape;
@@ -165,9 +165,9 @@ pub struct Launch<'a> {
     /// The node that it belongs to.
     pub site: &'a Arc<LaunchSite>,
     /// The run that it is part of
-    /// ([`KernelContext::step_number`](super::KernelContext::step_number)), which fails if the call
+    /// ([`KernelContext::run_number`](super::KernelContext::run_number)), which fails if the call
     /// fails.
-    pub step: Option<StepNumber>,
+    pub step: Option<RunNumber>,
     /// The device context of the node
     /// ([`KernelContext::device_context`](super::KernelContext::device_context)): on a GPU, it
     /// determines the streams. `None` means the default context.

@@ -13,7 +13,7 @@ use super::attributes::DeviceAttributes;
 use super::base::DeviceBase;
 use super::error::DeviceError;
 use super::manager::DeviceManager;
-use super::profile::DeviceProfile;
+use super::rates::DeviceRates;
 use super::renamed::RenamedDevice;
 use super::set::DeviceSet;
 use super::traits::AllocatorAttributes;
@@ -32,7 +32,7 @@ const SILENCE_TOLD_AFTER: Duration = Duration::from_secs(10);
 pub struct RemoteDevice {
     base: DeviceBase,
     allocator: Arc<HostAllocator>,
-    profile: DeviceProfile,
+    rates: DeviceRates,
 }
 
 /// The processes of a cluster, by name (TensorFlow `WorkerCacheInterface`).
@@ -112,15 +112,15 @@ impl RemoteDevice {
         Ok(Self {
             allocator: Arc::new(HostAllocator::new(attributes.name.clone(), 0)),
             // What a device of another machine can do is not among its attributes.
-            profile: DeviceProfile::default_cpu(1),
+            rates: DeviceRates::default_cpu(1),
             base: DeviceBase::new(attributes)?.without_resources(),
         })
     }
 
     /// Sets its rates.
     #[must_use]
-    pub fn with_profile(mut self, profile: DeviceProfile) -> Self {
-        self.profile = profile;
+    pub fn with_rates(mut self, rates: DeviceRates) -> Self {
+        self.rates = rates;
         self
     }
 }
@@ -139,8 +139,8 @@ impl Device for RemoteDevice {
         self.attributes().memory_limit_bytes
     }
 
-    fn profile(&self) -> DeviceProfile {
-        self.profile
+    fn rates(&self) -> DeviceRates {
+        self.rates
     }
 
     fn is_local(&self) -> bool {
@@ -493,17 +493,17 @@ mod tests {
     fn devices_of_others_come_first_and_the_first_local_one_is_the_clients() {
         // The own task is not asked: it would not answer.
         let cluster = cluster(&[Manner::Silent, Manner::Tells(vec![TASK_1, TASK_1_MORE])]);
-        let known = DeviceProfile {
+        let known = DeviceRates {
             flops_per_s: 7e9,
-            ..DeviceProfile::default_cpu(1)
+            ..DeviceRates::default_cpu(1)
         };
-        let local = local(&[TASK_0]).with_profile(DeviceId(0), known);
+        let local = local(&[TASK_0]).with_rates(DeviceId(0), known);
         let found = discover_devices(&cluster, &local, &filtered(&[])).unwrap();
         assert_eq!(names(&found), [TASK_1, TASK_1_MORE, TASK_0]);
         // What the local set knows of its device better than the device, it knows under the new
         // number.
-        assert_eq!(found.profile(DeviceId(2)), known);
-        assert_ne!(found.profile(DeviceId(0)), known);
+        assert_eq!(found.rates(DeviceId(2)), known);
+        assert_ne!(found.rates(DeviceId(0)), known);
         assert_eq!(found.client_device(), found.find_by_name(TASK_0));
         assert_eq!(*cluster.asked.lock().unwrap(), [task(1)]);
         let is_local: Vec<bool> = found.iter().map(|(_, device)| device.is_local()).collect();

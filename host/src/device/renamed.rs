@@ -17,9 +17,9 @@ use super::intra_op::IntraOpPool;
 use super::kernel::Kernel;
 use super::kernel::KernelContext;
 use super::partition_graph::PartitionGraph;
-use super::profile::DeviceProfile;
 use super::program::ProgramDevice;
-use super::step::StepNumber;
+use super::rates::DeviceRates;
+use super::run::RunNumber;
 use super::traits::AllocatorAttributes;
 use super::traits::Device;
 use super::traits::KernelDevice;
@@ -131,8 +131,8 @@ impl Device for RenamedDevice {
         self.underlying.max_allocation_bytes()
     }
 
-    fn profile(&self) -> DeviceProfile {
-        self.underlying.profile()
+    fn rates(&self) -> DeviceRates {
+        self.underlying.rates()
     }
 
     fn chip(&self) -> Option<&str> {
@@ -143,12 +143,8 @@ impl Device for RenamedDevice {
         self.underlying.n_sharing_rates()
     }
 
-    fn step_allocator(
-        &self,
-        attributes: AllocatorAttributes,
-        step: StepNumber,
-    ) -> Arc<dyn Allocator> {
-        self.underlying.step_allocator(attributes, step)
+    fn run_allocator(&self, attributes: AllocatorAttributes, run: RunNumber) -> Arc<dyn Allocator> {
+        self.underlying.run_allocator(attributes, run)
     }
 
     fn is_removed(&self) -> bool {
@@ -167,8 +163,8 @@ impl Device for RenamedDevice {
         self.underlying.sync()
     }
 
-    fn sync_step(&self, step: StepNumber) -> Result<(), DeviceError> {
-        self.underlying.sync_step(step)
+    fn sync_run(&self, run: RunNumber) -> Result<(), DeviceError> {
+        self.underlying.sync_run(run)
     }
 
     fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {
@@ -320,7 +316,7 @@ mod tests {
                 device.memory_capacity_bytes()
             );
             assert_eq!(renamed.max_allocation_bytes(), 1 << 20);
-            assert_eq!(renamed.profile(), device.profile());
+            assert_eq!(renamed.rates(), device.rates());
             assert_eq!(renamed.chip(), Some("card 1"));
             let kernels = |device: &dyn Device| {
                 let device = device.as_kernel_device().unwrap();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::context::DeviceContext;
 use super::error::KernelError;
 use super::program::LaunchSite;
-use super::step::StepNumber;
+use super::run::RunNumber;
 use crate::tensor::DType;
 use crate::tensor::Tensor;
 
@@ -37,7 +37,7 @@ pub struct RoutineSite<'a> {
     /// The node.
     pub site: &'a Arc<LaunchSite>,
     /// The run that the node is part of.
-    pub step: Option<StepNumber>,
+    pub step: Option<RunNumber>,
     /// The context; `None` means the default context.
     pub context: Option<&'a Arc<dyn DeviceContext>>,
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::device::error::DeviceError;
-use crate::device::profile::DeviceProfile;
+use crate::device::rates::DeviceRates;
 use crate::device::renamed::RenamedDevice;
 use crate::device::traits::Device;
 use crate::names::DeviceId;
@@ -34,7 +34,7 @@ pub struct DeviceSet {
     client_device: Option<DeviceId>,
     /// Rates of devices that differ from what they state; may have fewer entries than there are
     /// devices.
-    profiles: Vec<Option<DeviceProfile>>,
+    rates: Vec<Option<DeviceRates>>,
 }
 
 impl DeviceSet {
@@ -82,7 +82,7 @@ impl DeviceSet {
         let devices: Vec<_> = devices.collect::<Result<_, DeviceError>>()?;
         let mut set = Self::new(devices).with_type_priorities_of(self);
         set.client_device = self.client_device;
-        set.profiles.clone_from(&self.profiles);
+        set.rates.clone_from(&self.rates);
         Ok(set)
     }
 
@@ -92,27 +92,27 @@ impl DeviceSet {
     /// # Panics
     /// If there is no such device.
     #[must_use]
-    pub fn with_profile(mut self, device: DeviceId, profile: DeviceProfile) -> Self {
+    pub fn with_rates(mut self, device: DeviceId, rates: DeviceRates) -> Self {
         assert!(device.index() < self.len(), "the device is one of the set");
-        self.set_profile(device, Some(profile));
+        self.set_rates(device, Some(rates));
         self
     }
 
-    fn set_profile(&mut self, device: DeviceId, profile: Option<DeviceProfile>) {
-        if self.profiles.len() <= device.index() {
-            self.profiles.resize(device.index() + 1, None);
+    fn set_rates(&mut self, device: DeviceId, rates: Option<DeviceRates>) {
+        if self.rates.len() <= device.index() {
+            self.rates.resize(device.index() + 1, None);
         }
-        self.profiles[device.index()] = profile;
+        self.rates[device.index()] = rates;
     }
 
     /// Returns the rates of a device from which costs are computed: those of
-    /// [`Self::with_profile`], otherwise those that the device states.
+    /// [`Self::with_rates`], otherwise those that the device states.
     ///
     /// # Panics
     /// If there is no such device.
-    pub fn profile(&self, device: DeviceId) -> DeviceProfile {
-        let stated = || self.devices[device.index()].profile();
-        let own = self.profiles.get(device.index());
+    pub fn rates(&self, device: DeviceId) -> DeviceRates {
+        let stated = || self.devices[device.index()].rates();
+        let own = self.rates.get(device.index());
         own.copied().flatten().unwrap_or_else(stated)
     }
 
@@ -146,7 +146,7 @@ impl DeviceSet {
     /// Adds a device of another set, with its rates in that set.
     pub(crate) fn add_of(&mut self, other: &Self, device: DeviceId) -> DeviceId {
         let id = self.add(Arc::clone(&other.devices[device.index()]));
-        self.set_profile(id, other.profiles.get(device.index()).copied().flatten());
+        self.set_rates(id, other.rates.get(device.index()).copied().flatten());
         id
     }
 

@@ -7,7 +7,7 @@ use super::base::DeviceBase;
 use super::context::DeviceContext;
 use super::context::HostMemoryContext;
 use super::error::DeviceError;
-use super::profile::DeviceProfile;
+use super::rates::DeviceRates;
 use super::traits::AllocatorAttributes;
 use super::traits::Device;
 use super::traits::KernelDevice;
@@ -22,7 +22,7 @@ pub struct SimpleDevice {
     base: DeviceBase,
     memory: Arc<HostAllocator>,
     context: Arc<dyn DeviceContext>,
-    profile: DeviceProfile,
+    rates: DeviceRates,
     chip: Option<String>,
     max_allocation_bytes: u64,
 }
@@ -38,7 +38,7 @@ impl SimpleDevice {
         let memory = Arc::new(HostAllocator::new(attributes.name.clone(), capacity_bytes));
         Ok(Self {
             base: DeviceBase::new(attributes)?,
-            profile: DeviceProfile::default_cpu(1),
+            rates: DeviceRates::default_cpu(1),
             chip: None,
             max_allocation_bytes: u64::MAX,
             context: Arc::new(HostMemoryContext::new(Arc::clone(&memory) as _)),
@@ -48,8 +48,8 @@ impl SimpleDevice {
 
     /// Sets its rates.
     #[must_use]
-    pub fn with_profile(mut self, profile: DeviceProfile) -> Self {
-        self.profile = profile;
+    pub fn with_rates(mut self, rates: DeviceRates) -> Self {
+        self.rates = rates;
         self
     }
 
@@ -94,8 +94,8 @@ impl Device for SimpleDevice {
         self.max_allocation_bytes
     }
 
-    fn profile(&self) -> DeviceProfile {
-        self.profile
+    fn rates(&self) -> DeviceRates {
+        self.rates
     }
 
     fn chip(&self) -> Option<&str> {

@@ -20,11 +20,11 @@ use super::kernel::KernelContext;
 use super::op_segment::OpSegment;
 use super::partition_device::PartitionDevice;
 use super::partition_graph::PartitionGraph;
-use super::profile::DeviceProfile;
 use super::program::ProgramDevice;
+use super::rates::DeviceRates;
 use super::resource::ResourceManager;
-use super::step::StepAllocator;
-use super::step::StepNumber;
+use super::run::RunAllocator;
+use super::run::RunNumber;
 use crate::graph::Function;
 use crate::graph::Graph;
 use crate::graph::NodeId;
@@ -64,8 +64,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     }
 
     /// Returns its stated rates: documented defaults, or what its driver reports. Plans use those
-    /// of [`DeviceSet::profile`](super::DeviceSet::profile), which may be measured.
-    fn profile(&self) -> DeviceProfile;
+    /// of [`DeviceSet::rates`](super::DeviceSet::rates), which may be measured.
+    fn rates(&self) -> DeviceRates;
 
     /// Returns the name of the chip that it computes with, which is equal for all devices of this
     /// process that share the chip: one chip under two runtimes, or two platforms on one card.
@@ -111,12 +111,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// and returns its memory to the device. By default, host-visible memory is reused within the
     /// run, as a [`Memory`](crate::tensor::Memory) of another type; a device whose kernels need
     /// their own type returns its own allocator here.
-    fn step_allocator(
-        &self,
-        attributes: AllocatorAttributes,
-        step: StepNumber,
-    ) -> Arc<dyn Allocator> {
-        Arc::new(StepAllocator::new(self.allocator(attributes), step))
+    fn run_allocator(&self, attributes: AllocatorAttributes, run: RunNumber) -> Arc<dyn Allocator> {
+        Arc::new(RunAllocator::new(self.allocator(attributes), run))
     }
 
     /// Returns whether it was removed from its manager; it then rejects runs.
@@ -147,8 +143,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// If the device is lost, or work of the run has failed.
-    fn sync_step(&self, step: StepNumber) -> Result<(), DeviceError> {
-        let _ = step;
+    fn sync_run(&self, run: RunNumber) -> Result<(), DeviceError> {
+        let _ = run;
         self.sync()
     }
 

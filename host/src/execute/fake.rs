@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::candidates::HostMemory;
 use crate::device::{
-    AllocatorAttributes, Device, DeviceAttributes, DeviceBase, DeviceContext, DeviceProfile,
+    AllocatorAttributes, Device, DeviceAttributes, DeviceBase, DeviceContext, DeviceRates,
     DeviceSet, IntraOpPool, Kernel, KernelContext, KernelDef, KernelDevice, KernelError,
     KernelRegistry,
 };
@@ -170,8 +170,8 @@ impl Device for FakeDevice {
     fn memory_capacity_bytes(&self) -> u64 {
         self.capacity_bytes.load(Ordering::Relaxed)
     }
-    fn profile(&self) -> DeviceProfile {
-        DeviceProfile::default_cpu(1)
+    fn rates(&self) -> DeviceRates {
+        DeviceRates::default_cpu(1)
     }
     fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {
         Some(self)
@@ -217,8 +217,8 @@ macro_rules! in_front_of_a_fake_device {
             fn memory_capacity_bytes(&self) -> u64 {
                 self.device.memory_capacity_bytes()
             }
-            fn profile(&self) -> $crate::device::DeviceProfile {
-                self.device.profile()
+            fn rates(&self) -> $crate::device::DeviceRates {
+                self.device.rates()
             }
             fn as_kernel_device(&self) -> Option<&dyn $crate::device::KernelDevice> {
                 Some(self)

@@ -36,14 +36,14 @@ use crate::device::CancelToken;
 use crate::device::CopyDone;
 use crate::device::DeviceContext;
 use crate::device::DeviceError;
-use crate::device::DeviceStep;
+use crate::device::DeviceRun;
 use crate::device::Done;
 use crate::device::Help;
 use crate::device::Interrupt;
 use crate::device::Interrupts;
 use crate::device::IntraOpPool;
 use crate::device::OnCancel;
-use crate::device::StepNumber;
+use crate::device::RunNumber;
 use crate::device::panic_message;
 use crate::names::DeviceId;
 use crate::tensor::Tensor;
@@ -65,7 +65,7 @@ pub(super) struct RunState {
     waits: Box<[Countdown]>,
     ready: ReadySet,
     /// Per device the resources of the run; `None` for devices that take no part in it.
-    steps: Box<[Option<Arc<DeviceStep>>]>,
+    steps: Box<[Option<Arc<DeviceRun>>]>,
     /// Per operation its duration in ns; empty if durations are not measured.
     pub(super) nanoseconds: Box<[AtomicU32]>,
     /// Whether tensors have places in arenas.
@@ -167,7 +167,7 @@ impl RunState {
     }
 
     /// Begins the run with this number.
-    pub(super) fn begin(&mut self, run: StepNumber) {
+    pub(super) fn begin(&mut self, run: RunNumber) {
         for partition in self.program.plan.partitions() {
             if let Some(step) = &self.steps[partition.device.index()] {
                 step.begin(run);
@@ -183,9 +183,9 @@ impl RunState {
                 continue;
             };
             let started = Instant::now();
-            let run = self.step(partition.device).map(|step| step.number());
+            let run = self.device_run(partition.device).map(|run| run.number());
             let synced = catch_unwind(AssertUnwindSafe(|| match run {
-                Some(run) => device.sync_step(run),
+                Some(run) => device.sync_run(run),
                 None => device.sync(),
             }));
             let name = || device.attributes().name.clone();
@@ -263,7 +263,7 @@ impl RunState {
 
     /// Returns the resources of the run on a device.
     #[inline]
-    pub(super) fn step(&self, device: DeviceId) -> Option<&Arc<DeviceStep>> {
+    pub(super) fn device_run(&self, device: DeviceId) -> Option<&Arc<DeviceRun>> {
         self.steps.get(device.index())?.as_ref()
     }
 

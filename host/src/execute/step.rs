@@ -24,7 +24,7 @@ use super::run::{Request, RunState};
 use super::values::{InTransit, Times};
 use crate::device::panic_message;
 use crate::device::{
-    AccessedTensors, DeviceContext, DeviceStep, Kernel, KernelContext, KernelDevice, KernelError,
+    AccessedTensors, DeviceContext, DeviceRun, Kernel, KernelContext, KernelDevice, KernelError,
     OutputSlot, OutputState, Surroundings, unset_output,
 };
 use crate::graph::NodeId;
@@ -102,8 +102,10 @@ impl Surroundings for OpExecution<'_> {
         }
     }
 
-    fn step(&self) -> Option<&DeviceStep> {
-        self.state.step(self.operation.device).map(|step| &**step)
+    fn device_run(&self) -> Option<&DeviceRun> {
+        self.state
+            .device_run(self.operation.device)
+            .map(|step| &**step)
     }
 
     fn context(&self) -> Option<&Arc<dyn DeviceContext>> {
@@ -122,8 +124,8 @@ impl Surroundings for Recorded<'_> {
         self.execution.node()
     }
 
-    fn step(&self) -> Option<&DeviceStep> {
-        self.execution.step()
+    fn device_run(&self) -> Option<&DeviceRun> {
+        self.execution.device_run()
     }
 
     fn context(&self) -> Option<&Arc<dyn DeviceContext>> {

@@ -17,9 +17,9 @@ use crate::candidates::Origin;
 use crate::candidates::PlacementOptions;
 use crate::candidates::ops_of;
 use crate::device::Device;
-use crate::device::DeviceProfile;
+use crate::device::DeviceRates;
 use crate::device::KernelDef;
-use crate::device::LinkProfile;
+use crate::device::LinkRates;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
 use crate::graph::Function;
@@ -375,7 +375,7 @@ fn device_digest(candidates: &Candidates) -> Digest {
     let (set, columns) = (candidates.device_set(), candidates.devices());
     let mut writer = DigestWriter::new("placewright devices 1");
     writer.list(set.iter(), |writer, (id, device)| {
-        write_device(writer, &**device, set.profile(id));
+        write_device(writer, &**device, set.rates(id));
         writer.u32(
             set.type_priority(&device.attributes().device_type)
                 .cast_unsigned(),
@@ -403,7 +403,7 @@ fn device_digest(candidates: &Candidates) -> Digest {
     writer.finish()
 }
 
-fn write_device(writer: &mut DigestWriter, device: &dyn Device, profile: DeviceProfile) {
+fn write_device(writer: &mut DigestWriter, device: &dyn Device, rates: DeviceRates) {
     let attributes = device.attributes();
     writer.text(&attributes.name);
     writer.text(&attributes.device_type);
@@ -417,21 +417,21 @@ fn write_device(writer: &mut DigestWriter, device: &dyn Device, profile: DeviceP
     });
     writer.text(&attributes.physical_description);
     writer.u64(device.memory_capacity_bytes());
-    let DeviceProfile {
+    let DeviceRates {
         flops_per_s,
         memory_bytes_per_s,
         launch_ns,
         is_calibrated,
         queues,
         host_link,
-    } = profile;
+    } = rates;
     writer.f64s(&[flops_per_s, memory_bytes_per_s, launch_ns]);
     writer.flag(is_calibrated);
     writer.u32(queues);
     write_link(writer, &host_link);
 }
 
-fn write_link(writer: &mut DigestWriter, link: &LinkProfile) {
+fn write_link(writer: &mut DigestWriter, link: &LinkRates) {
     writer.f64s(&[link.latency_ns, link.ns_per_byte]);
 }
 

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use super::limits::PolicyLimits;
 use crate::candidates::Candidates;
-use crate::device::LinkProfile;
+use crate::device::LinkRates;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
@@ -395,7 +395,7 @@ impl View {
     }
 }
 
-fn link_cost(link: LinkProfile) -> LinkCost {
+fn link_cost(link: LinkRates) -> LinkCost {
     LinkCost {
         latency_ns: link.latency_ns,
         ns_per_byte: link.ns_per_byte,

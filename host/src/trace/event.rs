@@ -40,7 +40,7 @@ pub enum EventKind {
         outcome: String,
     },
     /// A call of a device other than executing a node: `make_tensor`, `create_kernel`,
-    /// `maybe_rewrite_graph`, `step_allocator` and so on, by the names of its methods.
+    /// `maybe_rewrite_graph`, `run_allocator` and so on, by the names of its methods.
     Device {
         /// The device.
         device: DeviceId,

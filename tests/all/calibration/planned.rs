@@ -6,7 +6,7 @@ use std::path::Path;
 use placewright::cost::Calibration;
 use placewright::cost::Calibrations;
 use placewright::device::Device;
-use placewright::device::DeviceProfile;
+use placewright::device::DeviceRates;
 use placewright::names::DeviceId;
 use placewright::placement::PlacementIdentity;
 use placewright::policy::PolicyRequest;
@@ -53,8 +53,8 @@ fn placed(folder: &Path, flops_per_s: [f64; 2]) -> BTreeMap<String, u32> {
     assert_eq!(columns.is_calibrated, [true, true]);
     for (id, flops_per_s) in [DeviceId(0), DeviceId(1)].into_iter().zip(flops_per_s) {
         // Both share the threads, but each was measured alone.
-        let profile = session.devices().profile(id);
-        assert_eq!(profile.flops_per_s * 2.0, flops_per_s);
+        let rates = session.devices().rates(id);
+        assert_eq!(rates.flops_per_s * 2.0, flops_per_s);
     }
     let graph = placement.graph();
     graph
@@ -110,11 +110,8 @@ fn a_session_plans_with_measured_rates_only_on_request() {
     // Rates of devices that are added later are found as well.
     let devices = again.devices();
     measured.replace_devices(devices).unwrap();
-    let profile = measured.devices().profile(DeviceId(1));
-    assert!(
-        profile.is_calibrated && profile.flops_per_s == 5e8,
-        "{profile:?}"
-    );
+    let rates = measured.devices().rates(DeviceId(1));
+    assert!(rates.is_calibrated && rates.flops_per_s == 5e8, "{rates:?}");
 }
 
 #[test]
@@ -140,6 +137,6 @@ fn other_threads_or_numbers_of_devices_have_other_rates() {
     assert!(!is_known(&of(2, 2)));
     assert!(!is_known(&of(1, 3)));
     let alone = cpus(1, 3).with_calibrations(kept.clone()).build().unwrap();
-    let expected = DeviceProfile::default_cpu(3);
-    assert_eq!(alone.devices().profile(DeviceId(0)), expected);
+    let expected = DeviceRates::default_cpu(3);
+    assert_eq!(alone.devices().rates(DeviceId(0)), expected);
 }

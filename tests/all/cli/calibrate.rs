@@ -32,18 +32,18 @@ fn devices_are_measured_once_and_plans_use_the_rates_from_then_on() {
         value.unwrap_or_else(|| panic!("{pointer} in {row}"))
     };
     let row = &measured[0];
-    assert_eq!(row["profile"]["is_calibrated"], true);
+    assert_eq!(row["rates"]["is_calibrated"], true);
     for pointer in [
-        "/profile/flops_per_s",
-        "/profile/memory_bytes_per_s",
-        "/profile/launch_ns",
-        "/profile/host_link/latency_ns",
+        "/rates/flops_per_s",
+        "/rates/memory_bytes_per_s",
+        "/rates/launch_ns",
+        "/rates/host_link/latency_ns",
         "/calibration/flops_per_s",
         "/calibration/elementwise_bytes_per_s",
         "/calibration/reduction_bytes_per_s",
         "/calibration/launch_ns",
-        "/calibration/links/0/profile/latency_ns",
-        "/calibration/links/1/profile/latency_ns",
+        "/calibration/links/0/rates/latency_ns",
+        "/calibration/links/1/rates/latency_ns",
         "/calibration/samples/0/ns",
     ] {
         assert!(figure(row, pointer) > 0.0, "{pointer} of {row}");
@@ -53,12 +53,12 @@ fn devices_are_measured_once_and_plans_use_the_rates_from_then_on() {
 
     // Not measured again: the same rates.
     let later = rows(devices("--json", &cache));
-    assert_eq!(later[0]["profile"], row["profile"]);
+    assert_eq!(later[0]["rates"], row["rates"]);
     assert_eq!(later[0]["calibration"], row["calibration"]);
     let shown = devices("", &cache);
     assert!(shown.stdout.contains("measured"), "{}", shown.stdout);
     let without = rows(devices("--no-calibration --json", &cache));
-    assert_eq!(without[0]["profile"]["is_calibrated"], false);
+    assert_eq!(without[0]["rates"]["is_calibrated"], false);
     assert_eq!(without[0]["calibration"], Value::Null);
 
     let graph = model("tiny_add.pb");
@@ -96,9 +96,9 @@ fn devices_that_share_threads_are_measured_once_and_have_equal_parts() {
     let cache = folder.path().join("cache");
     let rows = rows(devices("--device-count CPU=2 --calibrate --json", &cache));
     assert_eq!(rows[0]["calibration"], rows[1]["calibration"]);
-    assert_eq!(rows[0]["profile"], rows[1]["profile"]);
+    assert_eq!(rows[0]["rates"], rows[1]["rates"]);
     let flops = |key: &str| rows[1][key]["flops_per_s"].as_f64().expect("a rate");
-    assert_eq!(flops("profile") * 2.0, flops("calibration"));
+    assert_eq!(flops("rates") * 2.0, flops("calibration"));
 }
 
 #[test]

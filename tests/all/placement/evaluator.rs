@@ -8,7 +8,7 @@ use placewright::candidates::CandidatesBuilder;
 use placewright::candidates::PlacementOptions;
 use placewright::candidates::enumerate;
 use placewright::candidates::synthetic;
-use placewright::device::DeviceProfile;
+use placewright::device::DeviceRates;
 use placewright::device::DeviceSet;
 use placewright::device::HOST_PROCESSOR;
 use placewright::graph::EdgeKind;
@@ -473,15 +473,15 @@ fn needs_a_workspace() -> Candidates {
         },
     );
     builder.work("last", &[heavy], 1e6, 1000);
-    let profile = DeviceProfile::default_cpu(1);
-    let fast = DeviceProfile {
-        flops_per_s: 100.0 * profile.flops_per_s,
-        ..profile
+    let rates = DeviceRates::default_cpu(1);
+    let fast = DeviceRates {
+        flops_per_s: 100.0 * rates.flops_per_s,
+        ..rates
     };
     let set = DeviceSet::new([
         FakeDevice::new(&format!("{TASK}/device:CPU:0"), "CPU").shared(),
         FakeDevice::new(&format!("{TASK}/device:GPU:0"), "GPU")
-            .with_profile(fast)
+            .with_rates(fast)
             .with_capacity_bytes(1 << 20)
             .shared(),
     ]);

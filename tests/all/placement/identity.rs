@@ -11,7 +11,7 @@ use placewright::candidates::PlacementOptions;
 use placewright::candidates::enumerate;
 use placewright::cost::CostModel;
 use placewright::device::Device;
-use placewright::device::DeviceProfile;
+use placewright::device::DeviceRates;
 use placewright::device::DeviceSet;
 use placewright::device::KernelDef;
 use placewright::device::KernelRegistry;
@@ -81,7 +81,7 @@ struct Fake {
     device_type: &'static str,
     description: &'static str,
     capacity_bytes: u64,
-    profile: DeviceProfile,
+    rates: DeviceRates,
 }
 
 fn constant(value: u8) -> AttrValue {
@@ -123,7 +123,7 @@ fn inputs() -> Inputs {
         device_type,
         description: "",
         capacity_bytes: 1 << 20,
-        profile: DeviceProfile::default_cpu(1),
+        rates: DeviceRates::default_cpu(1),
     };
     let kernel = |op, device_type| KernelDef::new(op, device_type);
     Inputs {
@@ -195,7 +195,7 @@ impl Inputs {
             FakeDevice::new(&fake.name, fake.device_type)
                 .with_description(fake.description)
                 .with_capacity_bytes(fake.capacity_bytes)
-                .with_profile(fake.profile)
+                .with_rates(fake.rates)
                 .shared()
         });
         let mut set = DeviceSet::new(devices).with_type_priorities(self.priorities.clone());
@@ -362,21 +362,17 @@ const CHANGES: &[Change] = &[
         i.devices[2].description = "name: T4"
     }),
     ("devices", "capacity", |i| i.devices[0].capacity_bytes += 1),
-    ("devices", "rate", |i| {
-        i.devices[2].profile.flops_per_s *= 2.0
-    }),
+    ("devices", "rate", |i| i.devices[2].rates.flops_per_s *= 2.0),
     ("devices", "bandwidth", |i| {
-        i.devices[2].profile.memory_bytes_per_s *= 2.0
+        i.devices[2].rates.memory_bytes_per_s *= 2.0
     }),
-    ("devices", "launch", |i| {
-        i.devices[2].profile.launch_ns += 1.0
-    }),
-    ("devices", "queues", |i| i.devices[2].profile.queues = 3),
+    ("devices", "launch", |i| i.devices[2].rates.launch_ns += 1.0),
+    ("devices", "queues", |i| i.devices[2].rates.queues = 3),
     ("devices", "link", |i| {
-        i.devices[2].profile.host_link.latency_ns += 1.0
+        i.devices[2].rates.host_link.latency_ns += 1.0
     }),
     ("devices", "calibration", |i| {
-        i.devices[2].profile.is_calibrated = true
+        i.devices[2].rates.is_calibrated = true
     }),
     ("devices", "priority of a type", |i| i.priorities[1].1 = 61),
     ("devices", "client", |i| i.client = Some(1)),

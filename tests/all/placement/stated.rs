@@ -8,9 +8,9 @@ use placewright::candidates::CandidatesBuilder;
 use placewright::candidates::CandidatesError;
 use placewright::candidates::PlacementOptions;
 use placewright::candidates::enumerate;
-use placewright::device::DeviceProfile;
+use placewright::device::DeviceRates;
 use placewright::device::DeviceSet;
-use placewright::device::LinkProfile;
+use placewright::device::LinkRates;
 use placewright::graph::AttrSet;
 use placewright::graph::GraphAssembler;
 use placewright::graph::Input;
@@ -109,7 +109,7 @@ fn stated_links_replace_those_of_the_devices_and_must_be_durations() {
     builder.full("b", "Any", &[a], "", &[], Work::default());
     let graph = builder.finish();
     let with = |latency_ns: f64, ns_per_byte: f64| {
-        let link = LinkProfile {
+        let link = LinkRates {
             latency_ns,
             ns_per_byte,
         };
@@ -157,7 +157,7 @@ fn zero_bytes_over_a_link_without_rate_are_free() {
     };
     let a = add("a", &[]);
     add("b", &[Input::Data { node: a, slot: 0 }]);
-    let link = LinkProfile {
+    let link = LinkRates {
         latency_ns: 3.0,
         ns_per_byte: f64::INFINITY,
     };
@@ -184,15 +184,15 @@ fn a_colocation_with_an_unknown_node_panics() {
 #[test]
 fn devices_with_invalid_links_are_rejected() {
     let device = |index: u32, latency_ns: f64| {
-        let profile = DeviceProfile {
-            host_link: LinkProfile {
+        let rates = DeviceRates {
+            host_link: LinkRates {
                 latency_ns,
                 ns_per_byte: 0.1,
             },
-            ..DeviceProfile::default_cpu(1)
+            ..DeviceRates::default_cpu(1)
         };
         let name = format!("{TASK}/device:CPU:{index}");
-        FakeDevice::new(&name, "CPU").with_profile(profile).shared()
+        FakeDevice::new(&name, "CPU").with_rates(rates).shared()
     };
     let mut builder = Builder::new();
     builder.node("n", "Any", &[]);

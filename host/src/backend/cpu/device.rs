@@ -9,7 +9,7 @@ use crate::device::DeviceBase;
 use crate::device::DeviceContext;
 use crate::device::DeviceError;
 use crate::device::DeviceLocality;
-use crate::device::DeviceProfile;
+use crate::device::DeviceRates;
 use crate::device::HOST_PROCESSOR;
 use crate::device::HostMemoryContext;
 use crate::device::IntraOpPool;
@@ -48,7 +48,7 @@ pub struct ThreadPoolDevice {
     memory_ids: [MemoryId; 2],
     capacity_bytes: u64,
     pool: Arc<IntraOpPool>,
-    profile: DeviceProfile,
+    rates: DeviceRates,
     is_host_processor: bool,
     n_sharing_rates: u32,
 }
@@ -68,7 +68,7 @@ impl ThreadPoolDevice {
             DeviceAttributes::new(name, super::DEVICE_TYPE, NOMINAL_MEMORY_LIMIT_BYTES);
         let allocator = HostAllocator::new(attributes.name.clone(), capacity_bytes);
         let allocator: Arc<dyn Allocator> = Arc::new(allocator);
-        let profile = DeviceProfile::default_cpu(pool.n_threads());
+        let rates = DeviceRates::default_cpu(pool.n_threads());
         Ok(Self {
             base: DeviceBase::new(attributes)?,
             context: Arc::new(HostMemoryContext::new(Arc::clone(&allocator))),
@@ -77,7 +77,7 @@ impl ThreadPoolDevice {
             allocator,
             capacity_bytes,
             pool,
-            profile,
+            rates,
             is_host_processor: false,
             n_sharing_rates: 1,
         })
@@ -121,9 +121,9 @@ impl ThreadPoolDevice {
     pub fn as_one_of(mut self, n_devices: u32) -> Self {
         self.n_sharing_rates = n_devices.max(1);
         let n_devices = f64::from(self.n_sharing_rates);
-        let whole = DeviceProfile::default_cpu(self.pool.n_threads());
-        self.profile.flops_per_s = whole.flops_per_s / n_devices;
-        self.profile.memory_bytes_per_s = whole.memory_bytes_per_s / n_devices;
+        let whole = DeviceRates::default_cpu(self.pool.n_threads());
+        self.rates.flops_per_s = whole.flops_per_s / n_devices;
+        self.rates.memory_bytes_per_s = whole.memory_bytes_per_s / n_devices;
         self
     }
 
@@ -156,8 +156,8 @@ impl Device for ThreadPoolDevice {
         self.capacity_bytes
     }
 
-    fn profile(&self) -> DeviceProfile {
-        self.profile
+    fn rates(&self) -> DeviceRates {
+        self.rates
     }
 
     fn chip(&self) -> Option<&str> {

@@ -353,9 +353,9 @@ mod tests {
             .map(|device| device.intra_op_pool().unwrap())
             .collect();
         assert_eq!(pools[0].n_threads(), 3);
-        let whole = crate::device::DeviceProfile::default_cpu(3);
+        let whole = crate::device::DeviceRates::default_cpu(3);
         for device in &devices {
-            let part = device.profile();
+            let part = device.rates();
             assert_eq!(part.flops_per_s * 2.0, whole.flops_per_s);
             assert_eq!(part.memory_bytes_per_s * 2.0, whole.memory_bytes_per_s);
         }
@@ -422,7 +422,7 @@ mod tests {
         let devices = create(&on_nodes(3, root.path()));
         assert_eq!(places(&devices), [(0, 1), (4, 5), (0, 1)]);
         // Two devices share the first node, and one has the second.
-        let rate = |index: usize| devices[index].profile().memory_bytes_per_s;
+        let rate = |index: usize| devices[index].rates().memory_bytes_per_s;
         assert_eq!(rate(0) * 2.0, rate(1));
         assert_eq!(rate(0), rate(2));
         let plain = DeviceOptions {

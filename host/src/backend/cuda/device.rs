@@ -33,18 +33,18 @@ use crate::device::DeviceContext;
 use crate::device::DeviceContextMap;
 use crate::device::DeviceError;
 use crate::device::DeviceFunction;
-use crate::device::DeviceProfile;
+use crate::device::DeviceRates;
 use crate::device::KernelArg;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::Launch;
 use crate::device::LaunchSite;
-use crate::device::LinkProfile;
+use crate::device::LinkRates;
 use crate::device::PartitionGraph;
 use crate::device::ProgramDevice;
 use crate::device::ProgramSource;
 use crate::device::Routines;
-use crate::device::StepNumber;
+use crate::device::RunNumber;
 use crate::device::gpu::PlannedGpu;
 use crate::graph::Function;
 use crate::graph::Graph;
@@ -58,7 +58,7 @@ use crate::tensor::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
-/// Single-precision lanes per multiprocessor, and their clock: the profile uses these values until
+/// Single-precision lanes per multiprocessor, and their clock: the rates use these values until
 /// the device is measured.
 const LANES: f64 = 128.0;
 const CLOCK_HZ: f64 = 1.5e9;
@@ -152,7 +152,7 @@ impl GpuDevice {
     }
 
     /// Waits for all work, and returns the first failure of a run, or of any.
-    fn finish(&self, step: Option<StepNumber>) -> Result<(), DeviceError> {
+    fn finish(&self, step: Option<RunNumber>) -> Result<(), DeviceError> {
         for lane in self.group.lanes() {
             lane.wait_for_all()
                 .map_err(|error| self.failed("finishing its work", &error))?;
@@ -208,13 +208,13 @@ impl Device for GpuDevice {
 
     /// Documented defaults: 128 lanes at 1.5 GHz per multiprocessor; the memory's nominal rate, or
     /// 500 GB/s if the driver does not report it; a launch takes 3 us, a copy 10 us and 20 GB/s.
-    fn profile(&self) -> DeviceProfile {
+    fn rates(&self) -> DeviceRates {
         let facts = self.group.gpu.facts();
-        let host_link = LinkProfile {
+        let host_link = LinkRates {
             latency_ns: 10_000.0,
             ns_per_byte: 0.05,
         };
-        DeviceProfile {
+        DeviceRates {
             flops_per_s: 2.0 * LANES * CLOCK_HZ * f64::from(facts.traits.n_compute_units),
             memory_bytes_per_s: facts.memory_bytes_per_s.unwrap_or(500e9),
             launch_ns: 3_000.0,
@@ -230,7 +230,7 @@ impl Device for GpuDevice {
     }
 
     /// GPU memory is already pooled, and is released in the order of the GPU's work.
-    fn step_allocator(&self, attributes: AllocatorAttributes, _: StepNumber) -> Arc<dyn Allocator> {
+    fn run_allocator(&self, attributes: AllocatorAttributes, _: RunNumber) -> Arc<dyn Allocator> {
         self.allocator(attributes)
     }
 
@@ -242,8 +242,8 @@ impl Device for GpuDevice {
         self.finish(None)
     }
 
-    fn sync_step(&self, step: StepNumber) -> Result<(), DeviceError> {
-        self.finish(Some(step))
+    fn sync_run(&self, run: RunNumber) -> Result<(), DeviceError> {
+        self.finish(Some(run))
     }
 
     fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {

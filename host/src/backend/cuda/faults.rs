@@ -16,7 +16,7 @@ use super::lane::Lane;
 use super::lane::Ticket;
 use super::pinned::PinnedMemory;
 use crate::device::LaunchSite;
-use crate::device::StepNumber;
+use crate::device::RunNumber;
 
 /// Maximum number of launches in flight that may report invalid inputs.
 pub(super) const SLOTS: usize = 1024;
@@ -66,7 +66,7 @@ struct Checked {
 /// The node with invalid inputs, and the message.
 #[derive(Debug, Clone)]
 pub(super) struct Fault {
-    pub(super) step: Option<StepNumber>,
+    pub(super) step: Option<RunNumber>,
     pub(super) site: Arc<LaunchSite>,
     pub(super) message: Arc<str>,
 }
@@ -170,7 +170,7 @@ impl Faults {
 
     /// Returns the first fault of a run, or of any run, among the launches that are known to have
     /// ended. Each fault is reported once.
-    pub(super) fn take(&self, step: Option<StepNumber>) -> Option<Fault> {
+    pub(super) fn take(&self, step: Option<RunNumber>) -> Option<Fault> {
         self.look();
         let mut first = None;
         self.state().found.retain(|fault| {

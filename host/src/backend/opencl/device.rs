@@ -29,17 +29,17 @@ use crate::device::DeviceContext;
 use crate::device::DeviceError;
 use crate::device::DeviceFunction;
 use crate::device::DeviceLocality;
-use crate::device::DeviceProfile;
+use crate::device::DeviceRates;
 use crate::device::HOST_PROCESSOR;
 use crate::device::KernelArg;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::Launch;
-use crate::device::LinkProfile;
+use crate::device::LinkRates;
 use crate::device::PartitionGraph;
 use crate::device::ProgramDevice;
 use crate::device::ProgramSource;
-use crate::device::StepNumber;
+use crate::device::RunNumber;
 use crate::graph::Function;
 use crate::names::DeviceName;
 use crate::store::CacheFolder;
@@ -151,13 +151,13 @@ impl Device for SyclDevice {
 
     /// Documented defaults. CPU: 50 GFLOP/s per core under OpenCL, memory 10 GB/s, a launch 5 us, a
     /// copy 10 us and 20 GB/s. Card: 10 TFLOP/s, memory 500 GB/s, copies 20 GB/s.
-    fn profile(&self) -> DeviceProfile {
-        let host_link = LinkProfile {
+    fn rates(&self) -> DeviceRates {
+        let host_link = LinkRates {
             latency_ns: 10_000.0,
             ns_per_byte: 0.05,
         };
         let is_cpu = self.facts.class == DeviceClass::Cpu;
-        DeviceProfile {
+        DeviceRates {
             flops_per_s: if is_cpu {
                 50e9 * f64::from(self.facts.traits.n_compute_units)
             } else {
@@ -180,7 +180,7 @@ impl Device for SyclDevice {
     }
 
     /// Device memory is already pooled, and is released in the order of the device's work.
-    fn step_allocator(&self, attributes: AllocatorAttributes, _: StepNumber) -> Arc<dyn Allocator> {
+    fn run_allocator(&self, attributes: AllocatorAttributes, _: RunNumber) -> Arc<dyn Allocator> {
         self.allocator(attributes)
     }
 
@@ -188,8 +188,8 @@ impl Device for SyclDevice {
         self.finish(None)
     }
 
-    fn sync_step(&self, step: StepNumber) -> Result<(), DeviceError> {
-        self.finish(Some(step))
+    fn sync_run(&self, run: RunNumber) -> Result<(), DeviceError> {
+        self.finish(Some(run))
     }
 
     fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {
@@ -199,7 +199,7 @@ impl Device for SyclDevice {
 
 impl SyclDevice {
     /// Waits for all work, and returns the first failure of a run, or of any.
-    fn finish(&self, step: Option<StepNumber>) -> Result<(), DeviceError> {
+    fn finish(&self, step: Option<RunNumber>) -> Result<(), DeviceError> {
         let (sender, receiver) = mpsc::channel();
         let done = Box::new(move |finished| drop(sender.send(finished)));
         self.stream.execute(Command::Finish { step, done })?;

@@ -11,7 +11,7 @@ use super::ffi::Code;
 use super::ffi::Progress;
 use super::order::End;
 use super::order::Work;
-use crate::device::StepNumber;
+use crate::device::RunNumber;
 
 /// Maximum number of failures kept for runs that have not asked for them. Such runs have failed
 /// otherwise, and never ask.
@@ -21,7 +21,7 @@ const FAILURES_MAX: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whose {
     /// Only this run.
-    Run(StepNumber),
+    Run(RunNumber),
     /// No run: users of the missing result receive the failure anyway.
     Nobody,
     /// Every run.
@@ -109,7 +109,7 @@ impl Ends {
     }
 
     /// Takes an unreported failure of a run, or of any.
-    pub(super) fn take_failure(&self, step: Option<StepNumber>) -> Option<Failure> {
+    pub(super) fn take_failure(&self, step: Option<RunNumber>) -> Option<Failure> {
         let is_asked = |of: Whose| match (of, step) {
             (Whose::Run(of), Some(step)) => of == step,
             (Whose::Nobody, Some(_)) => false,

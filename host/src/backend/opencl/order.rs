@@ -18,7 +18,7 @@ use super::ffi::Queue;
 use super::ffi::Waits;
 use super::stream::Shared;
 use crate::device::LaunchSite;
-use crate::device::StepNumber;
+use crate::device::RunNumber;
 
 /// The end of a command.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(super) enum Of {
 #[derive(Debug, Clone)]
 pub(super) struct Work {
     pub(super) site: Arc<LaunchSite>,
-    pub(super) step: Option<StepNumber>,
+    pub(super) step: Option<RunNumber>,
 }
 
 impl End {

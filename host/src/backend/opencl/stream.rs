@@ -38,7 +38,7 @@ use super::program::SyclFunction;
 use super::worker::Worker;
 use crate::device::DeviceError;
 use crate::device::LaunchSite;
-use crate::device::StepNumber;
+use crate::device::RunNumber;
 use crate::tensor::Buffer;
 use crate::tensor::Tensor;
 
@@ -82,7 +82,7 @@ pub(super) struct Source {
 pub(super) enum Command {
     Launch {
         site: Arc<LaunchSite>,
-        step: Option<StepNumber>,
+        step: Option<RunNumber>,
         function: Arc<SyclFunction>,
         groups: [usize; 3],
         group_size: [usize; 3],
@@ -120,7 +120,7 @@ pub(super) enum Command {
     },
     /// Waits for all earlier commands; reports the failures of one run, or of any.
     Finish {
-        step: Option<StepNumber>,
+        step: Option<RunNumber>,
         done: Box<dyn FnOnce(Result<(), DeviceError>) + Send>,
     },
 }

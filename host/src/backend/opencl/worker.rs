@@ -28,7 +28,7 @@ use super::stream::Command;
 use super::stream::Copied;
 use super::stream::Shared;
 use crate::device::DeviceError;
-use crate::device::StepNumber;
+use crate::device::RunNumber;
 use crate::tensor::Buffer;
 use crate::tensor::Tensor;
 
@@ -539,7 +539,7 @@ impl Worker {
         }
     }
 
-    fn finish(&mut self, step: Option<StepNumber>) -> Result<(), DeviceError> {
+    fn finish(&mut self, step: Option<RunNumber>) -> Result<(), DeviceError> {
         self.n_unflushed = 0;
         let finished = self.queue.finish();
         self.look_at_ends();

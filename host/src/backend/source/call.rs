@@ -226,7 +226,7 @@ impl Call<'_, '_> {
     ) -> Result<(), KernelError> {
         self.device.launch(Launch {
             site: self.site,
-            step: self.context.step_number(),
+            step: self.context.run_number(),
             context: Some(self.context.device_context()),
             function,
             groups,

@@ -174,7 +174,7 @@ fn without(devices: &DeviceSet, lost: DeviceId) -> DeviceSet {
 fn with_memory(devices: &DeviceSet, shrunk: DeviceId, bytes: u64) -> Result<DeviceSet> {
     let old = devices.get(shrunk).context("the set has no such device")?;
     let device = SimpleDevice::new(old.attributes().clone())?
-        .with_profile(devices.profile(shrunk))
+        .with_rates(devices.rates(shrunk))
         .with_memory_capacity_bytes(bytes);
     let device: Arc<dyn Device> = Arc::new(device);
     let all = devices.iter().map(|(id, other)| {

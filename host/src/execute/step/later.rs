@@ -278,7 +278,7 @@ impl<'a> OpExecution<'a> {
         let device = device.expect("preparing has checked the devices");
         let on_host = self.program.is_on_host[self.operation.outputs()].to_vec();
         let name = self.program.graph.node_name(node);
-        let step = self.state.step(self.operation.device);
+        let step = self.state.device_run(self.operation.device);
         let step = step.expect("devices of the plan have a step");
         let context = self.program.context(self.operation.step);
         AsyncKernelContext::new(Arc::clone(device), name, inputs, on_host)

@@ -23,7 +23,7 @@ use crate::device::DeviceAttributes;
 use crate::device::DeviceBase;
 use crate::device::DeviceContext;
 use crate::device::DeviceError;
-use crate::device::DeviceProfile;
+use crate::device::DeviceRates;
 use crate::device::DeviceSet;
 use crate::device::Done;
 use crate::device::EventManager;
@@ -33,7 +33,7 @@ use crate::device::KernelDef;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::RenamedDevice;
-use crate::device::StepNumber;
+use crate::device::RunNumber;
 use crate::device::Stream;
 use crate::execute::ExecuteError;
 use crate::execute::Executor;
@@ -344,14 +344,14 @@ impl Device for Accelerator {
         }
     }
     /// Its own memory as it is: its kernels look for the type behind it.
-    fn step_allocator(&self, attributes: AllocatorAttributes, _: StepNumber) -> Arc<dyn Allocator> {
+    fn run_allocator(&self, attributes: AllocatorAttributes, _: RunNumber) -> Arc<dyn Allocator> {
         self.allocator(attributes)
     }
     fn memory_capacity_bytes(&self) -> u64 {
         1 << 40
     }
-    fn profile(&self) -> DeviceProfile {
-        DeviceProfile::default_cpu(1)
+    fn rates(&self) -> DeviceRates {
+        DeviceRates::default_cpu(1)
     }
     fn accelerator_info(&self) -> Option<&AcceleratorInfo> {
         Some(&self.info)

@@ -243,11 +243,11 @@ impl Kernel for Scratch {
             assert!(values.iter().all(|&value| value == 0.0), "zeroed");
             values.fill(7.0);
         }
-        let container = context.step_container()?;
+        let container = context.run_container()?;
         let manager = context.resource_manager()?;
         let note = Arc::new(Note(Arc::clone(&self.is_cursed)));
         manager.create(container, context.node(), note)?;
-        let number = context.step_number().unwrap();
+        let number = context.run_number().unwrap();
         self.device_numbers.lock().unwrap().push(number);
         assert!(manager.describe()[0].contains(&number.to_string()));
         let values = input.as_slice::<f32>()?;

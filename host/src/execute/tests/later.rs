@@ -288,10 +288,10 @@ impl Resource for Note {
 /// Leaves a note of this name in the container of the execution's run; gives its number.
 fn leave_note(context: &mut AsyncKernelContext, name: &str) -> u64 {
     let context = context.kernel_context();
-    let container = context.step_container().unwrap();
+    let container = context.run_container().unwrap();
     let manager = context.resource_manager().unwrap();
     manager.create(container, name, Arc::new(Note)).unwrap();
-    context.step_number().unwrap()
+    context.run_number().unwrap()
 }
 
 /// How a run is given up.

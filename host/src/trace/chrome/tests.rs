@@ -273,7 +273,7 @@ fn a_device_has_three_lanes_and_a_call_that_fuses_nodes_is_one_slice() {
         waited(0, 2, 40, 5),
         // At the same time as the kernel.
         call("create_kernel", 41, 2, "MatMul"),
-        call("step_allocator", 50, 1, "memory"),
+        call("run_allocator", 50, 1, "memory"),
         call("resource_manager.cleanup", 50, 2, "container"),
     ]);
     let expected = ["kernels", "queue waits", "device calls"];

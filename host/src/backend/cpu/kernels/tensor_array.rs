@@ -72,7 +72,7 @@ fn created<R: Resource>(
     resource: R,
 ) -> Result<Tensor, KernelError> {
     let info = ContainerInfo {
-        container: context.step_container()?.to_owned(),
+        container: context.run_container()?.to_owned(),
         name: unique_name(kind),
         is_private_to_kernel: false,
     };

@@ -38,7 +38,7 @@ impl Call<'_, '_> {
     pub(super) fn routine_site(&self) -> RoutineSite<'_> {
         RoutineSite {
             site: self.site,
-            step: self.context.step_number(),
+            step: self.context.run_number(),
             context: Some(self.context.device_context()),
         }
     }

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Rates of one device. Devices with equal profiles share a column of the cost table.
+/// Rates of one device. Devices with equal rates share a column of the cost table.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct DeviceProfile {
+pub struct DeviceRates {
     /// Floating-point operations per second of a large matmul.
     pub flops_per_s: f64,
     /// Bytes per second that elementwise kernels read and write.
@@ -18,19 +18,19 @@ pub struct DeviceProfile {
     pub queues: u32,
     /// The link between this device's memory and the host's: the mean of both directions. The
     /// latency towards the host includes the wait for the device.
-    pub host_link: LinkProfile,
+    pub host_link: LinkRates,
 }
 
 /// Cost of a transfer: `latency_ns + bytes * ns_per_byte`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct LinkProfile {
+pub struct LinkRates {
     /// Fixed part.
     pub latency_ns: f64,
     /// Part that grows with the size.
     pub ns_per_byte: f64,
 }
 
-impl DeviceProfile {
+impl DeviceRates {
     /// Documented default of a CPU device: one server core's worth of AVX-512 `f32` per thread is
     /// about 100 GFLOP/s in practice, a device gets 8 B/ns of memory bandwidth, a kernel costs
     /// 500 ns, and a copy between two CPU devices runs at 10 GB/s after 1 us. Round figures for
@@ -44,7 +44,7 @@ impl DeviceProfile {
             launch_ns: 500.0,
             is_calibrated: false,
             queues: 1,
-            host_link: LinkProfile {
+            host_link: LinkRates {
                 latency_ns: 1_000.0,
                 ns_per_byte: 0.1,
             },

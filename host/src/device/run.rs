@@ -23,20 +23,20 @@ use crate::tensor::MemoryId;
 use crate::tensor::OutOfMemory;
 
 /// Number of a run, unique in its process (TensorFlow `step_id`).
-pub type StepNumber = u64;
+pub type RunNumber = u64;
 
 /// The resources of one run on one device: temporary memory, and a container for resources that end
 /// with the run. Both are created when a kernel first needs them.
 #[derive(Debug, Default)]
-pub struct DeviceStep {
+pub struct DeviceRun {
     number: AtomicU64,
     allocator: OnceLock<Arc<dyn Allocator>>,
     container: OnceLock<String>,
 }
 
-impl DeviceStep {
+impl DeviceRun {
     /// Begins a run; the previous one has been finished.
-    pub(crate) fn begin(&self, number: StepNumber) {
+    pub(crate) fn begin(&self, number: RunNumber) {
         self.number.store(number, Ordering::Relaxed);
     }
 
@@ -51,14 +51,14 @@ impl DeviceStep {
     }
 
     /// Returns the number of the run.
-    pub fn number(&self) -> StepNumber {
+    pub fn number(&self) -> RunNumber {
         self.number.load(Ordering::Relaxed)
     }
 
     /// Returns the allocator of the run's temporary memory on `device`.
     pub(crate) fn allocator(&self, device: &dyn Device) -> &Arc<dyn Allocator> {
         self.allocator
-            .get_or_init(|| device.step_allocator(AllocatorAttributes::default(), self.number()))
+            .get_or_init(|| device.run_allocator(AllocatorAttributes::default(), self.number()))
     }
 
     /// Returns the container of the resource manager that is cleaned up when the run ends.
@@ -73,7 +73,7 @@ impl DeviceStep {
         let allocator = self.allocator.get();
         let container = self.container.get();
         [
-            allocator.map(|memory| ("step_allocator", memory.name().to_owned())),
+            allocator.map(|memory| ("run_allocator", memory.name().to_owned())),
             container.map(|container| ("resource_manager.cleanup", container.clone())),
         ]
         .into_iter()
@@ -102,7 +102,7 @@ pub(crate) enum StepError {
 /// Temporary memory of one run (TensorFlow `Device::GetStepAllocator`). Memory that kernels have
 /// released is reused within the run. It is returned to the device when the allocator is dropped,
 /// at the end of the run; memory that is still held then is returned when it is dropped.
-pub struct StepAllocator {
+pub struct RunAllocator {
     shared: Arc<Shared>,
 }
 
@@ -119,12 +119,12 @@ struct Lent {
     home: Weak<Shared>,
 }
 
-impl StepAllocator {
+impl RunAllocator {
     /// Creates the allocator of a run of this number, on memory of `device`.
-    pub fn new(device: Arc<dyn Allocator>, step: StepNumber) -> Self {
+    pub fn new(device: Arc<dyn Allocator>, run: RunNumber) -> Self {
         Self {
             shared: Arc::new(Shared {
-                name: format!("{} (step {step})", device.name()),
+                name: format!("{} (run {run})", device.name()),
                 device,
                 free: Mutex::default(),
             }),
@@ -146,7 +146,7 @@ impl Shared {
     }
 }
 
-impl Allocator for StepAllocator {
+impl Allocator for RunAllocator {
     fn name(&self) -> &str {
         &self.shared.name
     }
@@ -187,7 +187,7 @@ impl Allocator for StepAllocator {
     }
 }
 
-impl StepAllocator {
+impl RunAllocator {
     fn allocate_anew(&self, len_bytes: usize) -> Result<Buffer, OutOfMemory> {
         self.shared.device.allocate(len_bytes).or_else(|full| {
             // What the run keeps for later may be what is missing.
@@ -242,9 +242,9 @@ impl Drop for Lent {
     }
 }
 
-impl fmt::Debug for StepAllocator {
+impl fmt::Debug for RunAllocator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("StepAllocator")
+        f.debug_tuple("RunAllocator")
             .field(&self.shared.name)
             .finish()
     }
@@ -268,12 +268,12 @@ mod tests {
     #[test]
     fn memory_is_used_again_within_a_run_and_comes_zeroed() {
         let device = device(1 << 20);
-        let step = StepAllocator::new(Arc::clone(&device) as _, 7);
-        let mut first = step.allocate(256).unwrap();
+        let run = RunAllocator::new(Arc::clone(&device) as _, 7);
+        let mut first = run.allocate(256).unwrap();
         first.as_host_bytes_mut().unwrap().fill(9);
         drop(first);
-        assert_eq!(step.free_bytes(), 256);
-        let again = step.allocate(256).unwrap();
+        assert_eq!(run.free_bytes(), 256);
+        let again = run.allocate(256).unwrap();
         assert!(again.as_host_bytes().unwrap().iter().all(|&byte| byte == 0));
         assert_eq!(device.stats().n_allocations, 1);
     }
@@ -281,11 +281,11 @@ mod tests {
     #[test]
     fn all_memory_goes_back_when_the_run_ends() {
         let device = device(1 << 20);
-        let step = StepAllocator::new(Arc::clone(&device) as _, 7);
-        drop(step.allocate(256).unwrap());
-        let kept = step.allocate(128).unwrap();
+        let run = RunAllocator::new(Arc::clone(&device) as _, 7);
+        drop(run.allocate(256).unwrap());
+        let kept = run.allocate(128).unwrap();
         assert!(device.stats().in_use_bytes >= 384);
-        drop(step);
+        drop(run);
         assert!((128..384).contains(&device.stats().in_use_bytes));
         assert_eq!(kept.as_host_bytes().unwrap().len(), 128);
         drop(kept);
@@ -295,11 +295,11 @@ mod tests {
     #[test]
     fn what_is_kept_for_later_makes_room() {
         let device = device(512);
-        let step = StepAllocator::new(Arc::clone(&device) as _, 7);
-        drop(step.allocate(384).unwrap());
-        let other = step.allocate(256).unwrap();
+        let run = RunAllocator::new(Arc::clone(&device) as _, 7);
+        drop(run.allocate(384).unwrap());
+        let other = run.allocate(256).unwrap();
         assert_eq!(other.len_bytes(), 256);
-        let full = step.allocate(512).unwrap_err();
+        let full = run.allocate(512).unwrap_err();
         assert_eq!(full.requested_bytes, 512);
     }
 }
