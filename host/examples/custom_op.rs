@@ -177,6 +177,7 @@ fn session(ops: &Arc<OpRegistry>) -> Result<SessionBuilder, Box<dyn Error>> {
     devices.device_count.insert("CPU".to_owned(), 2);
     // The same devices on every machine.
     devices.device_count.insert("SYCL".to_owned(), 0);
+    devices.device_count.insert("GPU".to_owned(), 0);
     let policy = ShippedPolicy::find("round-robin")?;
     Ok(Session::builder()
         .with_ops(Arc::clone(ops))

@@ -123,6 +123,7 @@ fn outcome(graph: &Arc<Graph>, policy: &'static str) -> Result<Outcome, Box<dyn 
         .with_registry(Registry::default().with(NPU)?)
         // The same devices on every machine.
         .with_device_count("SYCL", 0)
+        .with_device_count("GPU", 0)
         .with_policy(PolicyRequest::new(ShippedPolicy::find(policy)?).with_strict(true))
         .build()?;
     let plan = session.plan(&["x"], &["y"], &[])?;

@@ -363,7 +363,7 @@ fn json_is_one_document_everywhere() {
     let cache = folder.path().join("cache");
     let graph = model("tiny_add.pb");
     for (line, key) in [
-        ("devices --json", "/devices/0/profile/is_calibrated"),
+        ("devices --json", "/devices/0/rates/is_calibrated"),
         (
             "devices --device-count CPU=3 --json",
             "/devices/2/incarnation",

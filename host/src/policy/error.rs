@@ -284,7 +284,7 @@ pub enum PolicyErrorKind {
     #[error("it failed: {0}")]
     Failed(String),
     /// There is no such setting.
-    #[error("it has no setting `{key}`; its settings are {}", List(known))]
+    #[error("it has no setting `{key}`; {}", settings(known))]
     UnknownSetting {
         /// The key that was set.
         key: String,
@@ -427,6 +427,13 @@ impl fmt::Display for PolicyError {
             write!(f, " ({} messages dropped)", self.messages.dropped)?;
         }
         Ok(())
+    }
+}
+
+fn settings(known: &[String]) -> String {
+    match known.is_empty() {
+        true => "it has no settings".to_owned(),
+        false => format!("its settings are {}", List(known)),
     }
 }
 

@@ -333,7 +333,8 @@ fn form_of(bytes: &[u8]) -> Result<WasmForm, PolicyErrorKind> {
     if Parser::is_component(bytes) {
         return Ok(WasmForm::Component);
     }
-    let build = "pass the .wasm file of `cargo build --release --target wasm32-unknown-unknown`";
+    let build =
+        "pass a .wasm file, such as `cargo build --release --target wasm32-unknown-unknown` writes";
     let (what, remedy) = if bytes.is_empty() {
         ("it is empty", build)
     } else if Engine::detect_precompiled(bytes).is_some() {

@@ -140,12 +140,8 @@ impl KernelCache {
                 device.fill_context_map(&self.graph, &nodes)
             })?;
             self.report(started, partition.device, "fill_context_map", None, || {
-                format!(
-                    "{} of {} nodes have a context of their own, all others {:?}",
-                    own.len(),
-                    nodes.len(),
-                    device.default_context()
-                )
+                let (n_own, n_nodes) = (own.len(), nodes.len());
+                format!("{n_own} of {n_nodes} nodes have a context of their own")
             });
             if own.is_empty() {
                 continue;
