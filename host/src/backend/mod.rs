@@ -145,7 +145,14 @@ mod tests {
             let error = created(&factories, device_type, 1).unwrap_err();
             assert!(matches!(error, DeviceError::Absent { .. }), "{error}");
             let text = error.to_string();
-            assert!(text.contains(device_type) && text.contains("`Registry::with`"));
+            let remedy = match device_type {
+                "GPU" => "its cargo feature `cuda`",
+                _ => "`Registry::with`",
+            };
+            assert!(
+                text.contains(device_type) && text.contains(remedy),
+                "{text}"
+            );
         }
         let n = factories.physical_devices().unwrap().len();
         let error = factories.device_details(n).unwrap_err().to_string();
