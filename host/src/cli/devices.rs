@@ -134,16 +134,7 @@ impl DeviceArgs {
         let is_unknown = |device_type: &str| factories.factory(device_type).is_none();
         if let Some((device_type, _)) = self.device_count.iter().find(|(name, _)| is_unknown(name))
         {
-            let known: Vec<_> = factories
-                .list_physical()
-                .into_iter()
-                .map(|listing| listing.device_type)
-                .collect();
-            let near = known.iter().find(|it| it.eq_ignore_ascii_case(device_type));
-            let remedy = match near {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("types are {}", known.join(", ")),
-            };
+            let remedy = factories.suggest_type(device_type);
             return Err(UsageError(format!(
                 "--device-count: this program has no device type `{device_type}`; {remedy}"
             ))

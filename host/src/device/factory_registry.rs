@@ -230,6 +230,15 @@ impl FactoryRegistry {
         self.get(device_type).map(|registered| &registered.factory)
     }
 
+    /// Suggests what to write instead of a type that has no factory, as part of a message.
+    pub(crate) fn suggest_type(&self, unknown: &str) -> String {
+        let known: Vec<&str> = self.in_order().map(|(name, _)| name).collect();
+        match known.iter().find(|it| it.eq_ignore_ascii_case(unknown)) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("types are {}", known.join(", ")),
+        }
+    }
+
     /// Lists the physical devices per type: CPU first, then by priority and name. Opens nothing.
     pub fn list_physical(&self) -> Vec<PhysicalListing> {
         self.in_order()

@@ -482,15 +482,9 @@ impl SessionBuilder {
         let Some(unknown) = counted.find(|name| factories.factory(name).is_none()) else {
             return Ok(());
         };
-        let known = factories.list_physical().into_iter();
-        let known: Vec<String> = known.map(|listing| listing.device_type).collect();
-        let near = known.iter().find(|name| name.eq_ignore_ascii_case(unknown));
         Err(Error::UnknownDeviceType {
             device_type: unknown.clone(),
-            remedy: match near {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("types are {}", known.join(", ")),
-            },
+            remedy: factories.suggest_type(unknown),
         })
     }
 
