@@ -1,6 +1,7 @@
 //! SYCL devices in sessions, on any OpenCL devices that this machine has.
 
 use std::sync::Arc;
+use std::thread;
 
 use placewright::backend::default_factories;
 use placewright::backend::opencl::SyclDeviceFactory;
@@ -317,6 +318,42 @@ fn apps_provide_kernels_as_source_and_get_the_compilers_messages() {
     let other = "KERNEL void thrice(GLOBAL const f32 *x) { }";
     let error = run_custom(source(other)).unwrap_err();
     assert!(error.contains("`twice`"), "{error}");
+}
+
+/// PoCL before 6.0 ends the process if such launches meet (`backend/opencl/pocl.rs`).
+#[test]
+#[needs(Sycl)]
+fn launches_of_one_function_in_growing_sizes_meet_on_several_devices() {
+    let (n_threads, n_sizes) = (4, 150);
+    thread::scope(|scope| {
+        for offset in 0..n_threads {
+            scope.spawn(move || {
+                let devices = open(&options(1));
+                let b = GraphBuilder::new("graph");
+                let x = b.placeholder::<f32>("x", [None]).unwrap();
+                for index in 0..n_devices() {
+                    let sycl = b.device(&format!("/device:SYCL:{index}")).unwrap();
+                    sycl.named(format!("y{index}")).relu(x).unwrap();
+                }
+                let session = session(b, &devices).build().unwrap();
+                let names: Vec<_> = (0..n_devices()).map(|index| format!("y{index}")).collect();
+                let fetches: Vec<_> = names.iter().map(String::as_str).collect();
+                for size in 0..n_sizes {
+                    let n = 4096 * (n_threads * size + offset + 1);
+                    let x = floats(n);
+                    let expected: Vec<f32> = x
+                        .as_slice::<f32>()
+                        .unwrap()
+                        .iter()
+                        .map(|x| x.max(0.0))
+                        .collect();
+                    for y in &session.run(&[("x", x)], &fetches).unwrap() {
+                        assert_eq!(y.as_slice::<f32>().unwrap(), expected);
+                    }
+                }
+            });
+        }
+    });
 }
 
 #[test]

@@ -92,7 +92,7 @@ impl SyclDevice {
             &name,
             Arc::clone(&opencl),
             queue,
-            facts.queues_are_alone,
+            facts.quirks,
         )?);
         let memory = Arc::new(SyclAllocator::new(
             &name,

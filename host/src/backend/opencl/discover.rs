@@ -17,6 +17,7 @@ use opencl3::platform::get_platforms;
 use super::DEVICE_TYPE;
 use super::ffi::Code;
 use super::ffi::DeviceId;
+use super::pocl::Quirks;
 use crate::device::ComputeTraits;
 use crate::device::DeviceDetails;
 use crate::device::DeviceError;
@@ -44,8 +45,7 @@ pub(super) struct DeviceFacts {
     /// The alignment of host memory that can be shared rather than copied.
     pub(super) alignment_bytes: usize,
     pub(super) takes_spirv: bool,
-    /// Whether commands of one device cannot wait for events of another device.
-    pub(super) queues_are_alone: bool,
+    pub(super) quirks: Quirks,
     /// `0000:3b:00.0`, if the driver reports it.
     pub(super) pci_address: Option<String>,
     pub(super) traits: ComputeTraits,
@@ -210,9 +210,7 @@ fn facts(platform_idx: usize, platform: &Platform, device: Device) -> Option<Dev
         takes_spirv: device
             .il_version()
             .is_ok_and(|versions| versions.contains("SPIR-V")),
-        // PoCL 3.1 executes a command of its `basic` device on the thread that ends the event it
-        // waits for, while holding locks that the command needs.
-        queues_are_alone: text(platform.name()) == "Portable Computing Language",
+        quirks: Quirks::of(&text(platform.name()), &text(device.driver_version())),
         pci_address,
         traits: ComputeTraits {
             kind,

@@ -16,6 +16,7 @@
 //! | `ends.rs` | the ends of commands, and which failures are reported to whom |
 //! | `order.rs` | which commands have ended, and what must be waited for |
 //! | `command_counter.rs` | how many commands the driver has received |
+//! | `pocl.rs` | what PoCL gets wrong |
 //! | `program.rs` | compiled programs and their cache |
 //! | `ffi.rs` | all calls into OpenCL |
 //! | `reference.rs` | work given directly to the driver, for benchmarks |
@@ -46,6 +47,7 @@ mod ends;
 mod ffi;
 mod memory;
 mod order;
+mod pocl;
 mod program;
 #[cfg(feature = "cli")]
 mod reference;

@@ -237,6 +237,12 @@ impl Order {
         &self.waits
     }
 
+    /// Returns whether the current command comes after this end, because of what it waits for;
+    /// call [`Self::waits`] first.
+    pub(super) fn is_after(&self, end: &End) -> bool {
+        self.is_own(end) && end.mark.number <= self.covers
+    }
+
     /// Returns the number that the current command gets if the driver accepts it.
     pub(super) fn number(&self) -> u64 {
         self.n_commands + 1

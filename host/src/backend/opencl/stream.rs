@@ -34,6 +34,7 @@ use super::ffi::Context;
 use super::ffi::Mapped;
 use super::ffi::Queue;
 use super::ffi::is_driver_thread;
+use super::pocl::Quirks;
 use super::program::SyclFunction;
 use super::worker::Worker;
 use crate::device::DeviceError;
@@ -367,20 +368,19 @@ pub(super) struct Shared {
 }
 
 impl Stream {
-    /// Starts the thread, which ends when this is dropped and all commands are done. `is_alone`
-    /// means that commands cannot wait for events of other queues.
+    /// Starts the thread, which ends when this is dropped and all commands are done.
     pub(super) fn start(
         device: &str,
         context: Arc<Context>,
         queue: Queue,
-        is_alone: bool,
+        quirks: Quirks,
     ) -> Result<Self, DeviceError> {
         let shared = Arc::new(Shared {
             device: device.to_owned(),
             given: CommandCounter::default(),
             lost: Mutex::default(),
         });
-        let worker = Worker::new(context, queue, is_alone, Arc::clone(&shared));
+        let worker = Worker::new(context, queue, quirks, Arc::clone(&shared));
         let lane = Arc::new(Lane {
             shared,
             inbox: Mutex::default(),

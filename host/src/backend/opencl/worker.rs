@@ -21,6 +21,8 @@ use super::order::End;
 use super::order::Of;
 use super::order::Order;
 use super::order::Work;
+use super::pocl::Launches;
+use super::pocl::Quirks;
 use super::program::SyclFunction;
 use super::stream::Argument;
 use super::stream::Arrived;
@@ -28,6 +30,7 @@ use super::stream::Command;
 use super::stream::Copied;
 use super::stream::Shared;
 use crate::device::DeviceError;
+use crate::device::DeviceFunction;
 use crate::device::RunNumber;
 use crate::tensor::Buffer;
 use crate::tensor::Tensor;
@@ -51,6 +54,8 @@ const NOTHING_READ: i32 = opencl3::error_codes::CL_OUT_OF_RESOURCES;
 #[derive(Debug)]
 pub(super) struct Worker {
     queue: Queue,
+    /// The launches of this process, if the driver must not run some of them at the same time.
+    launches: Option<&'static Launches>,
     shared: Arc<Shared>,
     order: Order,
     n_unflushed: u32,
@@ -68,16 +73,16 @@ struct Faults {
 }
 
 impl Worker {
-    /// `is_alone` means that commands cannot wait for events of other queues.
     pub(super) fn new(
         context: Arc<Context>,
         queue: Queue,
-        is_alone: bool,
+        quirks: Quirks,
         shared: Arc<Shared>,
     ) -> Self {
         Self {
-            order: Order::new(Arc::clone(&shared), is_alone),
+            order: Order::new(Arc::clone(&shared), quirks.queues_are_alone),
             queue,
+            launches: quirks.mixes_up_sizes.then(Launches::of_process),
             shared,
             n_unflushed: 0,
             ends: Ends::default(),
@@ -292,6 +297,7 @@ impl Worker {
             return;
         }
         let global = [0, 1, 2].map(|axis| groups[axis] * group_size[axis]);
+        let (name, mut turn) = (function.name(), None);
         let launched = {
             let mut function = function.handle();
             let mut index = 0;
@@ -317,12 +323,27 @@ impl Worker {
             });
             let queue = &self.queue;
             set.and_then(|()| {
+                if let Some(launches) = self.launches {
+                    self.order.waits();
+                    let comes_after = |end: &End| self.order.is_after(end);
+                    // A failure is reported when the worker flushes.
+                    let flush = || {
+                        let _ = queue.flush();
+                    };
+                    turn = Some(launches.begin(name, group_size, global, comes_after, flush));
+                }
                 let waits = self.order.waits();
                 queue.launch(function.function(), global, group_size, waits)
             })
         };
         let end = match launched {
-            Ok(event) => self.ended(event, Of::Launch(work)),
+            Ok(event) => {
+                let end = self.ended(event, Of::Launch(work));
+                if let Some(turn) = turn {
+                    turn.accepted(&end);
+                }
+                end
+            }
             Err(code) => {
                 let doing = format!("launching `{}`", function.label());
                 let failure = self.failed(Some(&work), &doing, code);
