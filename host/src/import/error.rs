@@ -80,13 +80,16 @@ pub enum ImportError {
     },
     /// The op is neither registered nor a function of the library.
     #[error(
-        "node `{node}`: op `{op}` is not known; register it in the OpRegistry if it is your own"
+        "node `{node}`: op `{op}` is not known{}; register it in the OpRegistry if it is your own",
+        nor(others)
     )]
     UnknownOp {
         /// The node.
         node: String,
         /// The op.
         op: String,
+        /// The other unknown ops of the graph or function that the node is in.
+        others: Vec<String>,
     },
     /// An input is not `node:output`, `node` or `^node`, or is at a wrong position.
     #[error("node `{node}` ({op}): input {input} `{text}`: {problem}")]
@@ -246,4 +249,13 @@ fn cycle(nodes: &[String], n_omitted: usize) -> String {
     } else {
         format!("{names} -> ({n_omitted} more)")
     }
+}
+
+/// Names further unknown ops.
+fn nor(others: &[String]) -> String {
+    if others.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = others.iter().map(|op| format!("`{op}`")).collect();
+    format!(", nor are {}", names.join(", "))
 }

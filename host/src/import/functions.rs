@@ -1,5 +1,7 @@
 //! The function library: signatures become ops that nodes may call; bodies are kept unchanged.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -148,7 +150,8 @@ impl<'a> Ops<'a> {
                 .iter()
                 .map(|node| self.read_node(node, reader))
                 .collect();
-            let nodes = nodes?;
+            let nodes =
+                nodes.map_err(|error| self.with_other_unknown(error, &function.node_def))?;
             let owner = Owner {
                 node: "the function itself",
                 op: &signature.name,
@@ -189,6 +192,25 @@ impl<'a> Ops<'a> {
         read().map_err(|error| within(&signature.name, error))
     }
 
+    /// Adds to the error for an unknown op the other unknown ops of these nodes.
+    pub(super) fn with_other_unknown(
+        &self,
+        error: ImportError,
+        nodes: &[proto::NodeDef],
+    ) -> ImportError {
+        let ImportError::UnknownOp { node, op, .. } = error else {
+            return error;
+        };
+        let ops = nodes.iter().map(|node| String::from_utf8_lossy(&node.op));
+        let unknown = ops.filter(|other| **other != *op && self.get(other).is_none());
+        let unknown: BTreeSet<_> = unknown.collect();
+        ImportError::UnknownOp {
+            node,
+            op,
+            others: unknown.into_iter().map(Cow::into_owned).collect(),
+        }
+    }
+
     fn read_node(
         &self,
         node: &proto::NodeDef,
@@ -199,6 +221,7 @@ impl<'a> Ops<'a> {
         let op = self.get(&op_name).ok_or_else(|| ImportError::UnknownOp {
             node: name.to_string(),
             op: op_name.to_string(),
+            others: Vec::new(),
         })?;
         let owner = Owner {
             node: &name,

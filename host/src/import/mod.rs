@@ -125,7 +125,9 @@ pub fn import_graph(
     let version = parts.producer_version;
     let mut adder = nodes::NodeAdder::new(&ops, options, version, &order, reader, bytes.len());
     for &index in &order.nodes {
-        adder.add(index, &parts.nodes[index as usize])?;
+        adder
+            .add(index, &parts.nodes[index as usize])
+            .map_err(|error| ops.with_other_unknown(error, &parts.nodes))?;
     }
     adder.close_loops(&parts.nodes)?;
     let called = adder.take_called();

@@ -91,6 +91,7 @@ impl<'a> NodeAdder<'a> {
         let op = ops.get(&op_name).ok_or_else(|| ImportError::UnknownOp {
             node: name.to_string(),
             op: op_name.to_string(),
+            others: Vec::new(),
         })?;
         let owner = Owner {
             node: &name,

@@ -139,6 +139,15 @@ fn nodes_that_are_no_nodes_are_named() {
         "node `x`: op `Frobnicate` is not known; register it in the OpRegistry if it is your own",
     );
     check(
+        vec![
+            node("x", "Frobnicate", &[], vec![]),
+            node("y", "Twiddle", &["x"], vec![]),
+            node("z", "Frobnicate", &["y"], vec![]),
+            node("w", "Mangle", &["z"], vec![]),
+        ],
+        "node `x`: op `Frobnicate` is not known, nor are `Mangle`, `Twiddle`; register it in the OpRegistry if it is your own",
+    );
+    check(
         vec![placeholder("x", &[]), placeholder("x", &[])],
         "nodes 0 and 1 of the file have the same name, `x`",
     );
