@@ -49,7 +49,7 @@
 //! | enumerate | [`candidates`], [`cost`] | graph, devices | [`candidates::Candidates`] |
 //! | ask | [`policy`] | candidates | [`candidates::Proposal`], untrusted |
 //! | check | [`placement`], [`memory`] | candidates, proposal | [`placement::Placement`] |
-//! | partition | [`partition`] | placement, feeds, fetches | [`plan::Plan`] |
+//! | partition | [`partition`] | placement, feeds, fetches | [`plan::ExecutionPlan`] |
 //! | run | [`execute`], `kernels` | plan, feeds | fetches, [`trace::Event`]s |
 //! | show | [`trace`] | events | summary, Chrome trace |
 //!

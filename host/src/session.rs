@@ -8,7 +8,6 @@
 
 mod build;
 mod builder;
-mod calibrated;
 mod callable;
 mod diagnose;
 mod function;
@@ -25,7 +24,6 @@ mod placement_log;
 mod recent;
 mod replace;
 mod report;
-mod reuse;
 
 pub use builder::SessionBuilder;
 pub use callable::Callable;
@@ -52,7 +50,7 @@ use crate::execute::RunOptions;
 use crate::graph::Graph;
 use crate::placement::Placement;
 use crate::placement::PlacementIdentity;
-use crate::plan::Plan;
+use crate::plan::ExecutionPlan;
 use crate::tensor::Tensor;
 use crate::trace::Trace;
 
@@ -208,7 +206,12 @@ impl Session {
     ///
     /// # Errors
     /// As [`Self::run`], as far as names and placeholders are concerned.
-    pub fn plan(&self, feeds: &[&str], fetches: &[&str], targets: &[&str]) -> Result<Plan, Error> {
+    pub fn plan(
+        &self,
+        feeds: &[&str],
+        fetches: &[&str],
+        targets: &[&str],
+    ) -> Result<ExecutionPlan, Error> {
         let placed = self.placed();
         let request = placed.request(feeds.iter().copied(), fetches, targets)?;
         Ok(placed.placement.partition(&request)?)

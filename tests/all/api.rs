@@ -40,7 +40,7 @@ const _: () = {
     is_shared::<Placement>();
     is_shared::<SavedPlacement>();
     is_shared::<placewright::placement::Evaluator>();
-    is_shared::<placewright::plan::Plan>();
+    is_shared::<placewright::plan::ExecutionPlan>();
     is_shared::<placewright::execute::Executor>();
     is_shared::<placewright::execute::PreparedPlan>();
     is_shared::<placewright::execute::InterOpPool>();

@@ -15,7 +15,7 @@ use placewright::execute::Executor;
 use placewright::execute::ExecutorOptions;
 use placewright::graph::Graph;
 use placewright::names::DeviceId;
-use placewright::plan::Plan;
+use placewright::plan::ExecutionPlan;
 use placewright::plan::StepKind;
 use placewright::session::Session;
 use placewright::tensor::DType;
@@ -55,7 +55,7 @@ fn session(graph: Graph) -> (Session, Arc<Calls>) {
 }
 
 /// Returns the plan as the executor has rewritten it.
-fn executed(session: &Session, feeds: &[&str], fetches: &[&str]) -> Arc<Plan> {
+fn executed(session: &Session, feeds: &[&str], fetches: &[&str]) -> Arc<ExecutionPlan> {
     let plan = Arc::new(session.plan(feeds, fetches, &[]).unwrap());
     let kernels = Arc::new(factories().0.kernels());
     let (graph, devices) = (session.graph(), session.devices());
@@ -66,7 +66,7 @@ fn executed(session: &Session, feeds: &[&str], fetches: &[&str]) -> Arc<Plan> {
 
 /// Returns the number of steps of a device that execute nodes other than constants and control
 /// flow.
-fn n_executing(session: &Session, plan: &Plan, device: u32) -> usize {
+fn n_executing(session: &Session, plan: &ExecutionPlan, device: u32) -> usize {
     let graph = session.graph();
     let by_executor = [
         "Const",

@@ -18,8 +18,8 @@ use placewright::graph::Work;
 use placewright::names::DeviceId;
 use placewright::names::DeviceName;
 use placewright::partition::RunRequest;
+use placewright::plan::ExecutionPlan;
 use placewright::plan::Payload;
-use placewright::plan::Plan;
 use placewright::tensor::DType;
 use placewright::tensor::PartialShape;
 use serde_json::Value;
@@ -181,7 +181,13 @@ fn split(input: &str) -> Result<(&str, Option<u32>), String> {
 
 /// Returns one side of the transfers that a device sends or receives, in the form of TensorFlow's
 /// nodes.
-fn transfers(plan: &Plan, graph: &Graph, names: &[&str], device: &str, op: &str) -> Vec<String> {
+fn transfers(
+    plan: &ExecutionPlan,
+    graph: &Graph,
+    names: &[&str],
+    device: &str,
+    op: &str,
+) -> Vec<String> {
     let name = |id: DeviceId| names[id.index()];
     let ends = plan.transfers().iter().filter(|transfer| {
         let end = if op == "_Send" {
@@ -211,7 +217,7 @@ fn transfers(plan: &Plan, graph: &Graph, names: &[&str], device: &str, op: &str)
     sorted(&listed.collect())
 }
 
-fn n_control_ends(plan: &Plan, names: &[&str], device: &str) -> usize {
+fn n_control_ends(plan: &ExecutionPlan, names: &[&str], device: &str) -> usize {
     plan.transfers()
         .iter()
         .filter(|transfer| matches!(transfer.payload, Payload::Control(_)))

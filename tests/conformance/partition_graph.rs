@@ -22,9 +22,9 @@ use placewright::import::import_graph;
 use placewright::names::DeviceId;
 use placewright::ops::OpRegistry;
 use placewright::partition::RunRequest;
+use placewright::plan::ExecutionPlan;
 use placewright::plan::Fetch;
 use placewright::plan::Payload;
-use placewright::plan::Plan;
 use placewright::plan::Step;
 use placewright::plan::StepId;
 use placewright::plan::StepKind;
@@ -72,7 +72,7 @@ fn graph(file: &str) -> Result<Arc<Graph>, String> {
 }
 
 /// Places the graph by `priority` on `n_cpus` CPU devices, and partitions it.
-fn plan(case: &Value, graph: &Arc<Graph>, n_cpus: u64) -> Result<Plan, String> {
+fn plan(case: &Value, graph: &Arc<Graph>, n_cpus: u64) -> Result<ExecutionPlan, String> {
     let cpu = |index| {
         let name = format!("/job:localhost/replica:0/task:0/device:CPU:{index}");
         FakeDevice::new(&name, "CPU").shared()
@@ -131,7 +131,7 @@ fn of_tensorflow(graph: &Graph) -> KernelRegistry {
 
 /// Returns the values that a loop passes to its next iteration, which the order of the plan does
 /// not show.
-fn back_edges(plan: &Plan, graph: &Graph) -> Vec<String> {
+fn back_edges(plan: &ExecutionPlan, graph: &Graph) -> Vec<String> {
     let inputs = plan.back_inputs().iter();
     let mut spelled: Vec<String> = inputs
         .map(|input| {
@@ -148,7 +148,7 @@ fn back_edges(plan: &Plan, graph: &Graph) -> Vec<String> {
 
 /// A plan in the form of TensorFlow's partition graphs.
 struct Cut<'a> {
-    plan: &'a Plan,
+    plan: &'a ExecutionPlan,
     graph: &'a Graph,
     /// The step that writes each value.
     writers: Vec<StepId>,
@@ -157,7 +157,7 @@ struct Cut<'a> {
 }
 
 impl<'a> Cut<'a> {
-    fn new(plan: &'a Plan, graph: &'a Graph) -> Self {
+    fn new(plan: &'a ExecutionPlan, graph: &'a Graph) -> Self {
         let mut writers = vec![StepId(0); plan.values().len()];
         let mut waits = vec![Vec::new(); plan.steps().len()];
         for id in plan.step_ids().map(StepId) {

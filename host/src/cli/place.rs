@@ -123,6 +123,8 @@ struct NodeRow {
     device: String,
     /// The device that the graph requests for it.
     requested: String,
+    /// The function that the node comes from; `null` for a node of the graph itself.
+    function: Option<String>,
     /// The frame of the innermost loop that the node is in; `null` outside of loops.
     r#loop: Option<String>,
     /// Expected executions in one run.
@@ -340,6 +342,7 @@ fn nodes(placement: &Placement) -> Vec<NodeRow> {
                 .device_name(placement.device(node).0)
                 .to_owned(),
             requested: graph.requested(node).to_owned(),
+            function: graph.function_of(node).map(str::to_owned),
             r#loop: loop_of(node),
             executions: executions.get(node.index()).copied().unwrap_or(1.0),
             reasons: Vec::new(),
@@ -391,34 +394,35 @@ impl Report<'_> {
     }
 }
 
-/// Returns a table with a row per node. Graphs with branches or loops have two more columns.
+/// Returns a table with a row per node. Graphs with functions, branches or loops have more columns.
 fn node_table(nodes: &[NodeRow]) -> Table {
-    let head = ["node", "op", "device", "requested", "why"];
-    let cells = |node: &NodeRow| {
-        [
-            node.name.clone(),
-            node.op.clone(),
-            node.device.clone(),
-            node.requested.clone(),
-            node.reasons.join("; "),
-        ]
-    };
-    if nodes.iter().all(|node| node.executions == 1.0) {
-        let mut table = Table::new(head);
-        for node in nodes {
-            table.add_row(cells(node));
-        }
-        return table;
+    let has_functions = nodes.iter().any(|node| node.function.is_some());
+    let is_repeated = nodes.iter().any(|node| node.executions != 1.0);
+    let mut head = vec!["node", "op", "device"];
+    if has_functions {
+        head.push("function");
     }
-    let [name, op, device, requested, why] = head;
-    let head = [name, op, device, "loop", "runs", requested, why];
-    let mut table = Table::new(head).with_numbers(&[4]);
+    if is_repeated {
+        head.extend(["loop", "runs"]);
+    }
+    let runs_column = head.len() - 1;
+    head.extend(["requested", "why"]);
+    let mut table = Table::new(head);
+    if is_repeated {
+        table = table.with_numbers(&[runs_column]);
+    }
     for node in nodes {
-        let [name, op, device, requested, why] = cells(node);
-        let around = node.r#loop.clone().unwrap_or_default();
-        let runs = format!("{:.4}", node.executions);
-        let runs = runs.trim_end_matches('0').trim_end_matches('.').to_owned();
-        table.add_row([name, op, device, around, runs, requested, why]);
+        let mut cells = vec![node.name.clone(), node.op.clone(), node.device.clone()];
+        if has_functions {
+            cells.push(node.function.clone().unwrap_or_default());
+        }
+        if is_repeated {
+            let runs = format!("{:.4}", node.executions);
+            let runs = runs.trim_end_matches('0').trim_end_matches('.');
+            cells.extend([node.r#loop.clone().unwrap_or_default(), runs.to_owned()]);
+        }
+        cells.extend([node.requested.clone(), node.reasons.join("; ")]);
+        table.add_row(cells);
     }
     table
 }

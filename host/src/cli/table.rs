@@ -45,7 +45,8 @@ pub(super) struct Table {
 
 impl Table {
     /// A table with this head, and no rows yet.
-    pub(super) fn new<const N: usize>(head: [&str; N]) -> Self {
+    pub(super) fn new<'a>(head: impl AsRef<[&'a str]>) -> Self {
+        let head = head.as_ref();
         let mut table = comfy_table::Table::new();
         table.load_preset(presets::NOTHING);
         table.set_style(TableComponent::HeaderLines, DIVIDER);
@@ -58,7 +59,7 @@ impl Table {
         }
         Self {
             table,
-            is_number: vec![false; N],
+            is_number: vec![false; head.len()],
         }
     }
 

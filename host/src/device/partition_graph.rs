@@ -15,8 +15,8 @@ use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
+use crate::plan::ExecutionPlan;
 use crate::plan::FusedStep;
-use crate::plan::Plan;
 use crate::plan::StepId;
 use crate::plan::StepKind;
 use crate::plan::ValueId;
@@ -28,7 +28,7 @@ use crate::tensor::Literal;
 /// The graph does not change; only the kernels that the plan calls are replaced.
 pub struct PartitionGraph<'a> {
     graph: &'a Graph,
-    plan: &'a Plan,
+    plan: &'a ExecutionPlan,
     device: DeviceId,
     device_type: &'a str,
     registry: &'a KernelRegistry,
@@ -78,7 +78,7 @@ pub(crate) struct PlanIndex {
 pub(crate) struct PlainKernels(Mutex<FxHashMap<(NodeId, DeviceId), bool>>);
 
 impl PlanIndex {
-    pub(crate) fn new(plan: &Plan, graph: &Graph) -> Self {
+    pub(crate) fn new(plan: &ExecutionPlan, graph: &Graph) -> Self {
         let mut index = Self {
             writers: vec![StepId(u32::MAX); plan.values().len()],
             steps: vec![NONE; graph.n_nodes()],
@@ -104,7 +104,7 @@ impl PlanIndex {
 impl<'a> PartitionGraph<'a> {
     pub(crate) fn new(
         graph: &'a Graph,
-        plan: &'a Plan,
+        plan: &'a ExecutionPlan,
         device: (DeviceId, &'a str),
         registry: &'a KernelRegistry,
         index: &'a PlanIndex,

@@ -227,6 +227,9 @@ pub struct NodeSite {
     pub op: String,
     /// Full name of the device.
     pub device: String,
+    /// The function of the graph's library that the node comes from; `None` for a node of the graph
+    /// itself.
+    pub function: Option<String>,
     /// The iterations of the loops around the node, innermost first, such as ``iteration 3 of loop
     /// `while` ``; `None` outside of loops.
     pub iteration: Option<String>,
@@ -234,7 +237,11 @@ pub struct NodeSite {
 
 impl fmt::Display for NodeSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node `{}` ({}) on {}", self.node, self.op, self.device)?;
+        write!(f, "node `{}` ({})", self.node, self.op)?;
+        if let Some(function) = &self.function {
+            write!(f, " of function `{function}`")?;
+        }
+        write!(f, " on {}", self.device)?;
         match &self.iteration {
             Some(iteration) => write!(f, ", {iteration}"),
             None => Ok(()),

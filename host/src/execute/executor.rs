@@ -21,7 +21,7 @@ use crate::device::{CancelToken, DeviceSet, Interrupts, IntraOpPool, KernelRegis
 use crate::graph::Graph;
 use crate::memory::MemoryPlan;
 use crate::ops::OpRegistry;
-use crate::plan::{Fetch, Plan};
+use crate::plan::{ExecutionPlan, Fetch};
 use crate::tensor::Tensor;
 use crate::trace::meters::{self, RunOutcome, RunTotals};
 use crate::trace::targets;
@@ -116,7 +116,7 @@ impl Executor {
     ///
     /// # Errors
     /// [`ExecuteError`], which names the node that cannot be executed on its device.
-    pub fn prepare(&self, plan: &Arc<Plan>) -> Result<Arc<PreparedPlan>, ExecuteError> {
+    pub fn prepare(&self, plan: &Arc<ExecutionPlan>) -> Result<Arc<PreparedPlan>, ExecuteError> {
         let prepared = Arc::new(self.kernels.prepare(plan)?);
         let mut known = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|plan| plan.strong_count() > 0);
@@ -144,9 +144,9 @@ impl Executor {
         plan.without_arenas_where_short(&prepared.program)
     }
 
-    /// Runs a plan to its end. Takes `feeds` in the order of [`Plan::feeds`] and returns
-    /// host-readable tensors in the order of [`Plan::fetches`]. The calling thread executes steps
-    /// too.
+    /// Runs a plan to its end. Takes `feeds` in the order of [`ExecutionPlan::feeds`] and returns
+    /// host-readable tensors in the order of [`ExecutionPlan::fetches`]. The calling thread
+    /// executes steps too.
     ///
     /// # Errors
     /// [`ExecuteError`]: the error of the first step that failed, or that the run was cancelled or

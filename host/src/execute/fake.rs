@@ -12,7 +12,7 @@ use crate::device::{
 use crate::graph::{AttrSet, AttrValue, Graph, GraphAssembler, Input, NodeSpec, Output, Work};
 use crate::names::DeviceName;
 use crate::partition::{Assignment, PartitionError, RunRequest, partition};
-use crate::plan::Plan;
+use crate::plan::ExecutionPlan;
 use crate::tensor::{
     Allocator, AllocatorStats, Buffer, DType, HostAllocator, Literal, LiteralData, Memory,
     MemoryId, OutOfMemory, PartialShape, Shape, Tensor,
@@ -425,7 +425,7 @@ impl Sketch {
         &self,
         has_one_memory: &[bool],
         request: &RunRequest,
-    ) -> Result<Plan, PartitionError> {
+    ) -> Result<ExecutionPlan, PartitionError> {
         let assignment = Assignment {
             graph: &self.graph,
             devices: &self.devices,

@@ -1,5 +1,5 @@
-//! Runs plans on devices. Input: a [`crate::plan::Plan`] and the fed tensors. Output: the fetched
-//! tensors and events.
+//! Runs plans on devices. Input: an [`ExecutionPlan`](crate::plan::ExecutionPlan) and the fed
+//! tensors. Output: the fetched tensors and events.
 //!
 //! An [`Executor`] belongs to one graph and one device set. It creates each kernel once per node
 //! and device, creates each constant once per device, and shares both between all plans and runs. A

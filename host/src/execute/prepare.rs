@@ -21,7 +21,7 @@ use crate::graph::{Graph, NodeId};
 use crate::memory::PlannedMemory;
 use crate::names::DeviceId;
 use crate::partition::Fused;
-use crate::plan::{MemorySpace, Plan, Settled, Step, StepId, StepKind, is_constant};
+use crate::plan::{ExecutionPlan, MemorySpace, Settled, Step, StepId, StepKind, is_constant};
 use crate::tensor::{OutOfMemory, Tensor};
 
 /// How a node is executed.
@@ -51,7 +51,7 @@ pub struct PreparedPlan {
 pub(super) struct Program {
     pub(super) graph: Arc<Graph>,
     pub(super) devices: Arc<DeviceSet>,
-    pub(super) plan: Arc<Plan>,
+    pub(super) plan: Arc<ExecutionPlan>,
     /// Per step; `None` for steps that move tensors, and for constants that are not read in this
     /// memory.
     pub(super) actions: Vec<Option<Action>>,
@@ -81,7 +81,7 @@ pub(super) struct Program {
 
 impl PreparedPlan {
     /// Returns the plan, as rewritten by the devices.
-    pub fn plan(&self) -> &Arc<Plan> {
+    pub fn plan(&self) -> &Arc<ExecutionPlan> {
         &self.program.plan
     }
 }
@@ -165,14 +165,14 @@ impl fmt::Debug for Program {
 }
 
 impl KernelCache {
-    pub(super) fn prepare(&self, plan: &Arc<Plan>) -> Result<PreparedPlan, ExecuteError> {
+    pub(super) fn prepare(&self, plan: &Arc<ExecutionPlan>) -> Result<PreparedPlan, ExecuteError> {
         Ok(PreparedPlan {
             program: Arc::new(self.program(plan)?),
             variants: Variants::default(),
         })
     }
 
-    fn program(&self, plan: &Arc<Plan>) -> Result<Program, ExecuteError> {
+    fn program(&self, plan: &Arc<ExecutionPlan>) -> Result<Program, ExecuteError> {
         for partition in plan.partitions() {
             let device = self
                 .devices

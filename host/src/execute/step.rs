@@ -704,6 +704,7 @@ impl<'a> OpExecution<'a> {
             node: graph.node_name(node).to_owned(),
             op: self.program.op(self.operation.step, node).to_owned(),
             device: self.program.device_name(self.operation.device).to_owned(),
+            function: graph.function_of(node).map(str::to_owned),
             iteration: flow::describe_iteration(self.state, self.operation.step),
         })
     }

@@ -630,6 +630,7 @@ impl<'a> Lowerer<'a> {
             }
         }
         self.stack.push(Arc::clone(&function.name));
+        let first_node = self.assembler.graph().n_nodes();
         let prefix = format!("{}/{part}", caller.name);
         let added = self.add_all(&Scope {
             graph: &body.graph,
@@ -641,6 +642,8 @@ impl<'a> Lowerer<'a> {
         });
         self.stack.pop();
         let mut returned = added?;
+        let assembler = self.assembler.graph_mut();
+        assembler.set_function(first_node, &function.name);
         for (_, node) in &function.control_returns {
             let name = format!("{prefix}{node}");
             let node = self.assembler.graph().find_node(&name);

@@ -1,5 +1,7 @@
 //! Assembles a graph node by node and checks it.
 
+use std::sync::Arc;
+
 use hashbrown::HashMap;
 
 use super::attr::AttrSet;
@@ -327,6 +329,20 @@ impl GraphAssembler {
             input,
         });
         Ok(())
+    }
+
+    /// Records that the nodes from this number on come from a function, except those that come
+    /// from a function that it calls.
+    pub(crate) fn set_function(&mut self, first_node: usize, name: &Arc<str>) {
+        let graph = &mut self.graph;
+        let origin = to_u32(graph.inlined.len());
+        graph.inlined.push(Arc::clone(name));
+        graph.origins.resize(graph.op.len(), NONE);
+        for of_node in &mut graph.origins[first_node..] {
+            if *of_node == NONE {
+                *of_node = origin;
+            }
+        }
     }
 
     /// Adds a function to the library. Of two functions of one name, lookup finds the first.

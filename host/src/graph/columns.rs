@@ -143,6 +143,10 @@ pub struct Graph {
     pub(super) workspace_bytes: Vec<u64>,
     pub(super) functions: Vec<Function>,
     pub(super) function_ids: HashMap<Arc<str>, u32>,
+    /// Per node the function that it comes from, as an index into `inlined`, or [`NONE`]. Nodes
+    /// after the last one from a function may be left out.
+    pub(super) origins: Vec<u32>,
+    pub(super) inlined: Vec<Arc<str>>,
     pub(super) is_checked: bool,
     pub(super) sinkless: Vec<NodeId>,
     pub(super) preloaded: Vec<bool>,
@@ -427,6 +431,14 @@ impl Graph {
     /// Returns the function library, in file order.
     pub fn functions(&self) -> &[Function] {
         &self.functions
+    }
+
+    /// Returns the name of the function that a node comes from: the innermost one, if the node took
+    /// the place of a call ([`crate::functions::lower`]).
+    pub fn function_of(&self, node: NodeId) -> Option<&str> {
+        let &origin = self.origins.get(node.index())?;
+        let name = self.inlined.get(origin as usize)?;
+        Some(name)
     }
 
     /// Returns the function of this name.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::graph::BodyId;
-use crate::plan::Plan;
+use crate::plan::ExecutionPlan;
 use crate::plan::StepId;
 
 /// The execution order of a plan's steps.
@@ -27,7 +27,7 @@ pub(crate) struct LoopSteps {
 /// Returns the steps in execution order: among the ready ones, the highest priority first, then the
 /// smallest id. A loop is ready when all that it needs from outside is there. Settled steps are
 /// left out.
-pub(crate) fn serial_order(plan: &Plan, is_settled: &[bool]) -> SerialOrder {
+pub(crate) fn serial_order(plan: &ExecutionPlan, is_settled: &[bool]) -> SerialOrder {
     if !plan.bodies().is_empty() {
         return Nested::new(plan, is_settled).order();
     }
@@ -57,7 +57,7 @@ pub(crate) fn serial_order(plan: &Plan, is_settled: &[bool]) -> SerialOrder {
 
 /// The order of a plan with loops. Its items are steps and, in the body around them, whole loops.
 struct Nested<'a> {
-    plan: &'a Plan,
+    plan: &'a ExecutionPlan,
     is_settled: &'a [bool],
     /// Per item the items of the same body that wait for it. Loops follow the steps.
     successors: Vec<Vec<u32>>,
@@ -70,7 +70,7 @@ struct Nested<'a> {
 }
 
 impl<'a> Nested<'a> {
-    fn new(plan: &'a Plan, is_settled: &'a [bool]) -> Self {
+    fn new(plan: &'a ExecutionPlan, is_settled: &'a [bool]) -> Self {
         let (n_steps, n_bodies) = (plan.steps().len(), plan.bodies().len());
         let mut nested = Self {
             plan,

@@ -3,8 +3,8 @@
 use super::fits;
 use super::order::serial_order;
 use crate::graph::Graph;
+use crate::plan::ExecutionPlan;
 use crate::plan::MemorySpace;
-use crate::plan::Plan;
 use crate::plan::Settled;
 use crate::plan::StepId;
 use crate::plan::StepKind;
@@ -17,7 +17,7 @@ const UNCOUNTED: u32 = u32::MAX;
 /// reader.
 #[derive(Debug)]
 pub(crate) struct Sweep<'a> {
-    plan: &'a Plan,
+    plan: &'a ExecutionPlan,
     graph: &'a Graph,
     order: Vec<StepId>,
     /// Per value its bytes; 0 if it is fixed or of unknown size.
@@ -42,7 +42,7 @@ impl<'a> Sweep<'a> {
     /// Prepares a sweep. `shapes`: per value, as far as known. `memory_of_device`: per device the
     /// number of its memory; memories on the host are not counted.
     pub(crate) fn new(
-        plan: &'a Plan,
+        plan: &'a ExecutionPlan,
         graph: &'a Graph,
         settled: &Settled,
         shapes: &[Option<Shape>],

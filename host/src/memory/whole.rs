@@ -19,8 +19,8 @@ use crate::partition::RunRequest;
 use crate::partition::has_one_memory;
 use crate::partition::partition;
 use crate::partition::rewrite;
+use crate::plan::ExecutionPlan;
 use crate::plan::Payload;
-use crate::plan::Plan;
 use crate::plan::Settled;
 use crate::plan::StepId;
 use crate::plan::StepKind;
@@ -36,7 +36,7 @@ const N_HOLDERS_NAMED: usize = 3;
 pub(crate) struct Whole<'a> {
     candidates: &'a Candidates,
     devices: &'a [u32],
-    plan: Arc<Plan>,
+    plan: Arc<ExecutionPlan>,
     settled: Settled,
     shapes: Vec<Option<Shape>>,
     n_runs: u64,

@@ -27,9 +27,9 @@ use crate::graph::is_merge;
 use crate::graph::is_switch;
 use crate::names::DeviceId;
 use crate::ops::decides_dead_tensors;
+use crate::plan::ExecutionPlan;
 use crate::plan::FusedStep;
 use crate::plan::MemorySpace;
-use crate::plan::Plan;
 use crate::plan::Settled;
 use crate::plan::StepId;
 use crate::plan::StepKind;
@@ -60,7 +60,7 @@ type Class = (DeviceId, BodyId, u32);
 /// Returns the clusters of these devices, each with the same for the plan.
 pub(super) fn clusters(
     graph: &Graph,
-    plan: &Plan,
+    plan: &ExecutionPlan,
     is_clustered: impl Fn(DeviceId) -> bool,
 ) -> Vec<(ClusterNodes, FusedStep)> {
     let guards = guards(graph, plan);
@@ -95,7 +95,7 @@ struct Groups {
 }
 
 impl Groups {
-    fn of(plan: &Plan, class_of: impl Fn(StepId) -> Option<Class>) -> Self {
+    fn of(plan: &ExecutionPlan, class_of: impl Fn(StepId) -> Option<Class>) -> Self {
         let classes: Vec<Option<Class>> = plan.step_ids().map(|id| class_of(StepId(id))).collect();
         let mut generations = vec![0u32; plan.steps().len()];
         let mut groups: FxHashMap<(Class, u32), u32> = FxHashMap::default();
@@ -132,7 +132,7 @@ impl Groups {
     }
 
     /// Merges neighbouring clusters of a class where nothing between them forbids it.
-    fn merge(&mut self, plan: &Plan) {
+    fn merge(&mut self, plan: &ExecutionPlan) {
         let mut n_tries = N_MERGES_TRIED;
         for class in std::mem::take(&mut self.classes) {
             let mut groups = class.into_iter();
@@ -160,7 +160,7 @@ impl Groups {
     }
 
     /// Returns whether a path leads from a cluster through steps outside of both to another.
-    fn is_path_between(&self, plan: &Plan, first: u32, second: u32) -> bool {
+    fn is_path_between(&self, plan: &ExecutionPlan, first: u32, second: u32) -> bool {
         let mut seen_groups = FxHashSet::default();
         let mut seen_steps = FxHashSet::default();
         let mut pending: Vec<StepId> = self.members[first as usize].clone();
@@ -189,7 +189,7 @@ impl Groups {
 
 /// Returns per step the set of its guards, numbered. Steps with equal numbers are executed in the
 /// same cases, if they have the same body.
-fn guards(graph: &Graph, plan: &Plan) -> Vec<u32> {
+fn guards(graph: &Graph, plan: &ExecutionPlan) -> Vec<u32> {
     let n_steps = plan.steps().len();
     let is_decided = |id: u32| match plan.step(StepId(id)).kind {
         StepKind::Execute(node) => decides_dead_tensors(graph.op(node)),
@@ -237,7 +237,11 @@ fn guards(graph: &Graph, plan: &Plan) -> Vec<u32> {
 }
 
 /// Returns the guards of a `Merge`.
-fn merged<'a>(plan: &Plan, id: StepId, inputs: impl Iterator<Item = &'a Guards>) -> Guards {
+fn merged<'a>(
+    plan: &ExecutionPlan,
+    id: StepId,
+    inputs: impl Iterator<Item = &'a Guards>,
+) -> Guards {
     let step = plan.step(id);
     if !plan.back_inputs_of(id).is_empty() {
         return vec![Guard::Entered(step.body)];
@@ -265,7 +269,7 @@ fn merged<'a>(plan: &Plan, id: StepId, inputs: impl Iterator<Item = &'a Guards>)
     }
 }
 
-fn writers(plan: &Plan) -> Vec<StepId> {
+fn writers(plan: &ExecutionPlan) -> Vec<StepId> {
     let mut writers = vec![StepId(NONE); plan.values().len()];
     for (id, step) in plan.step_ids().map(StepId).zip(plan.steps()) {
         writers[step.output_range()].fill(id);
@@ -276,7 +280,7 @@ fn writers(plan: &Plan) -> Vec<StepId> {
 /// Describes the cluster of these steps.
 fn cluster(
     graph: &Graph,
-    plan: &Plan,
+    plan: &ExecutionPlan,
     settled: &Settled,
     writers: &[StepId],
     members: &[StepId],

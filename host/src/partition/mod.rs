@@ -1,4 +1,5 @@
-//! Partitions a placed graph: takes an `Assignment` and a [`RunRequest`], and returns a [`Plan`].
+//! Partitions a placed graph: takes an `Assignment` and a [`RunRequest`], and returns an
+//! [`ExecutionPlan`].
 //!
 //! Apps call [`crate::placement::Placement::partition`]. The check of a placement also partitions
 //! what a policy proposes, because the plan determines what a run holds in each memory (see
@@ -20,7 +21,7 @@ use crate::candidates::{Candidates, HostMemory};
 use crate::device::DeviceSet;
 use crate::graph::{BodyId, Graph, LoopError, NodeId, TensorId};
 use crate::names::DeviceId;
-use crate::plan::Plan;
+use crate::plan::ExecutionPlan;
 use crate::tensor::{DType, PartialShape};
 
 /// The feeds, fetches and targets of one kind of run.
@@ -179,7 +180,7 @@ pub(crate) fn has_one_memory(devices: &DeviceSet) -> Vec<bool> {
 pub(crate) fn partition(
     assignment: &Assignment<'_>,
     request: &RunRequest,
-) -> Result<Plan, PartitionError> {
+) -> Result<ExecutionPlan, PartitionError> {
     let graph = assignment.graph;
     let pruned = prune::prune(graph, request)?;
     let bodies = graph.bodies()?;
@@ -214,11 +215,11 @@ mod tests {
         feeds: &[&str],
         fetches: &[&str],
         targets: &[&str],
-    ) -> Result<Plan, PartitionError> {
+    ) -> Result<ExecutionPlan, PartitionError> {
         sketch.partition(&ONE_MEMORY, &sketch.request(feeds, fetches, targets))
     }
 
-    fn transfers(plan: &Plan, sketch: &Sketch) -> Vec<String> {
+    fn transfers(plan: &ExecutionPlan, sketch: &Sketch) -> Vec<String> {
         plan.transfers()
             .iter()
             .map(|transfer| {
@@ -235,7 +236,7 @@ mod tests {
             .collect()
     }
 
-    fn nodes<'a>(plan: &Plan, sketch: &'a Sketch) -> Vec<&'a str> {
+    fn nodes<'a>(plan: &ExecutionPlan, sketch: &'a Sketch) -> Vec<&'a str> {
         plan.nodes()
             .map(|(node, _)| sketch.graph.node_name(node))
             .collect()
@@ -409,7 +410,7 @@ mod tests {
         }
     }
 
-    fn check_plan(sketch: &Sketch, request: &RunRequest, plan: &Plan) {
+    fn check_plan(sketch: &Sketch, request: &RunRequest, plan: &ExecutionPlan) {
         let graph = &sketch.graph;
 
         // Step ids are topological, and waits are what leads here: hence there is no cycle.
@@ -527,7 +528,7 @@ mod tests {
         assert_eq!(fetched, request.fetches);
     }
 
-    fn check_control_edges(sketch: &Sketch, plan: &Plan) {
+    fn check_control_edges(sketch: &Sketch, plan: &ExecutionPlan) {
         let graph = &sketch.graph;
         let mut executes = BTreeMap::new();
         for (id, step) in plan.steps().iter().enumerate() {

@@ -8,7 +8,7 @@ use super::{Assignment, PartitionError, RunRequest};
 use crate::graph::{Bodies, BodyId, Csr, EdgeKind, NONE, NodeId, TensorId};
 use crate::names::DeviceId;
 use crate::plan::{
-    BackInput, Feed, Fetch, MemorySpace, Partition, Payload, Plan, Step, StepId, StepKind,
+    BackInput, ExecutionPlan, Feed, Fetch, MemorySpace, Partition, Payload, Step, StepId, StepKind,
     Transfer, TransferId, Value, ValueId,
 };
 
@@ -21,7 +21,7 @@ pub(super) struct Partitioner<'a> {
     assignment: &'a Assignment<'a>,
     pruned: &'a Pruned,
     bodies: &'a Bodies,
-    plan: Plan,
+    plan: ExecutionPlan,
     /// Per value the step that writes it.
     writers: Vec<StepId>,
     /// Per node the step that executes it, or [`NONE`].
@@ -44,7 +44,7 @@ impl<'a> Partitioner<'a> {
             assignment,
             pruned,
             bodies,
-            plan: Plan::default(),
+            plan: ExecutionPlan::default(),
             writers: Vec::new(),
             executes: vec![NONE; assignment.graph.n_nodes()],
             arrivals: FxHashMap::default(),
@@ -53,7 +53,10 @@ impl<'a> Partitioner<'a> {
         }
     }
 
-    pub(super) fn partition(mut self, request: &RunRequest) -> Result<Plan, PartitionError> {
+    pub(super) fn partition(
+        mut self,
+        request: &RunRequest,
+    ) -> Result<ExecutionPlan, PartitionError> {
         self.plan.feeds = request
             .feeds
             .iter()
@@ -360,7 +363,7 @@ impl<'a> Partitioner<'a> {
     }
 
     /// Builds the rows of edges and the partitions.
-    fn finish(mut self) -> Result<Plan, PartitionError> {
+    fn finish(mut self) -> Result<ExecutionPlan, PartitionError> {
         to_u32(self.edges.len())?;
         let n_steps = self.plan.steps.len();
         let mut offsets = vec![0u32; n_steps + 1];

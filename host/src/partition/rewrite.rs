@@ -19,12 +19,12 @@ use crate::device::panic_message;
 use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
-use crate::plan::Plan;
+use crate::plan::ExecutionPlan;
 use crate::plan::StepId;
 
 /// A plan as its devices have rewritten it.
 pub(crate) struct Rewritten {
-    pub(crate) plan: Arc<Plan>,
+    pub(crate) plan: Arc<ExecutionPlan>,
     /// The steps that execute fused nodes or a cluster, with these nodes.
     pub(crate) fused: Vec<(StepId, Fused)>,
 }
@@ -59,7 +59,7 @@ pub(crate) fn rewrite(
     graph: &Graph,
     devices: &DeviceSet,
     registry: &KernelRegistry,
-    plan: &Arc<Plan>,
+    plan: &Arc<ExecutionPlan>,
     plain_kernels: &PlainKernels,
     mut on_fused: impl FnMut(Instant, DeviceId, &FusedNode),
 ) -> Result<Rewritten, (DeviceId, DeviceError)> {

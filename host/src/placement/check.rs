@@ -22,7 +22,7 @@ use crate::placement::summary::summarize;
 use crate::placement::transfers::RunTransfer;
 use crate::placement::transfers::for_each_run_transfer;
 use crate::placement::violation::Violation;
-use crate::plan::Plan;
+use crate::plan::ExecutionPlan;
 
 /// A device for every node of a graph: complete, legal, colocated and within memory. Only [`check`]
 /// creates placements.
@@ -124,7 +124,7 @@ impl Placement {
     ///
     /// # Errors
     /// [`PartitionError`] if the request does not fit the graph.
-    pub fn partition(&self, request: &RunRequest) -> Result<Plan, PartitionError> {
+    pub fn partition(&self, request: &RunRequest) -> Result<ExecutionPlan, PartitionError> {
         let has_one_memory = has_one_memory(self.device_set());
         let assignment = Assignment::new(
             &self.candidates,

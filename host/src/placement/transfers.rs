@@ -70,10 +70,10 @@ impl RunTransfer {
 }
 
 /// Visits the transfers of a run of the whole graph, in the order of the producers. These are the
-/// transfers of the partitioned plan ([`crate::plan::Plan::run_transfers`]): one per tensor and
-/// memory that reads it, one per edge for a reference, and one per waiting device for a control
-/// dependency. Constants and placeholders move nothing in a run: constants are copied to their
-/// readers before it, and placeholders are fed there.
+/// transfers of the partitioned plan ([`crate::plan::ExecutionPlan::run_transfers`]): one per
+/// tensor and memory that reads it, one per edge for a reference, and one per waiting device for a
+/// control dependency. Constants and placeholders move nothing in a run: constants are copied to
+/// their readers before it, and placeholders are fed there.
 pub(super) fn for_each_run_transfer(
     candidates: &Candidates,
     devices: &[u32],

@@ -6,8 +6,8 @@ use std::collections::BinaryHeap;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use super::plan::ExecutionPlan;
 use super::plan::Fetch;
-use super::plan::Plan;
 use super::plan::StepId;
 use super::plan::ValueId;
 use crate::graph::Csr;
@@ -26,7 +26,7 @@ pub(crate) struct FusedStep {
 /// Marks a step or a value that was removed.
 const GONE: u32 = u32::MAX;
 
-impl Plan {
+impl ExecutionPlan {
     /// Returns the plan with each of these sets fused into one step, and that step per set. The
     /// step executes the last node of the set.
     pub(crate) fn with_fused(&self, fused: &[FusedStep]) -> (Self, Vec<StepId>) {

@@ -11,8 +11,8 @@
 //!   partition as a whole, or a remote peer, needs only the partition and the [`Transfer`]s that
 //!   its steps name: partitions interact only by transfers.
 //! - [`Step`]: what a device does: execute a node, send, receive, take a feed, or output a fetch.
-//!   [`Plan::successors`] and [`Step::n_waits`] are for dependency counting. [`Step::body`] says
-//!   whether it is executed once per run or once per iteration of a loop.
+//!   [`ExecutionPlan::successors`] and [`Step::n_waits`] are for dependency counting.
+//!   [`Step::body`] says whether it is executed once per run or once per iteration of a loop.
 //! - [`Value`]: a tensor in one memory, with its number of readers. Dropping after the last reader
 //!   and memory planning need it. Each value is written by one step, once per execution of its
 //!   body.
@@ -28,6 +28,8 @@ mod settled;
 mod transfer;
 
 pub(crate) use fuse::FusedStep;
-pub use plan::{BackInput, Feed, Fetch, Partition, Plan, Step, StepId, StepKind, Value, ValueId};
+pub use plan::{
+    BackInput, ExecutionPlan, Feed, Fetch, Partition, Step, StepId, StepKind, Value, ValueId,
+};
 pub(crate) use settled::{Settled, is_constant};
 pub use transfer::{MemorySpace, Payload, Transfer, TransferId};

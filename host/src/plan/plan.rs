@@ -43,10 +43,10 @@ pub enum StepKind {
     Send(TransferId),
     /// Receives the tensor of a transfer; writes [`Transfer::received`]. Waits for the send.
     Receive(TransferId),
-    /// Takes feed `n` (of [`Plan::feeds`]) from the caller, once per device and memory that reads
-    /// it.
+    /// Takes feed `n` (of [`ExecutionPlan::feeds`]) from the caller, once per device and memory
+    /// that reads it.
     Feed(u32),
-    /// Returns fetch `n` (of [`Plan::fetches`]) to the caller.
+    /// Returns fetch `n` (of [`ExecutionPlan::fetches`]) to the caller.
     Fetch(u32),
 }
 
@@ -63,7 +63,7 @@ pub struct Step {
     pub first_output: u32,
     /// Number of values that it writes.
     pub n_outputs: u32,
-    /// Number of incoming edges: entries of [`Plan::successors`] that name this step.
+    /// Number of incoming edges: entries of [`ExecutionPlan::successors`] that name this step.
     pub n_waits: u32,
     /// Among ready steps, the one with the highest priority starts first; among equals, the one
     /// with the smallest [`StepId`].
@@ -84,7 +84,7 @@ impl Step {
         (self.first_output..self.first_output + self.n_outputs).map(ValueId)
     }
 
-    /// Returns the values that it writes, as indices into [`Plan::values`].
+    /// Returns the values that it writes, as indices into [`ExecutionPlan::values`].
     pub fn output_range(&self) -> Range<usize> {
         let first = self.first_output as usize;
         first..first + self.n_outputs as usize
@@ -159,7 +159,7 @@ pub struct BackInput {
 /// invariants: there is no cycle; each node occurs at most once; steps of different devices
 /// interact only by transfers; every value is written by one step.
 #[derive(Debug, Clone, Default)]
-pub struct Plan {
+pub struct ExecutionPlan {
     pub(crate) partitions: Vec<Partition>,
     pub(crate) steps: Vec<Step>,
     pub(crate) successors: Csr,
@@ -172,7 +172,7 @@ pub struct Plan {
     pub(crate) back_inputs: Vec<BackInput>,
 }
 
-impl Plan {
+impl ExecutionPlan {
     /// Returns one partition per device that has steps, in the order of the device set.
     pub fn partitions(&self) -> &[Partition] {
         &self.partitions

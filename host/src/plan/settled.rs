@@ -1,6 +1,6 @@
 //! The steps and values of a plan that are the same in all runs.
 
-use super::plan::Plan;
+use super::plan::ExecutionPlan;
 use super::plan::StepId;
 use super::plan::StepKind;
 use crate::graph::Graph;
@@ -21,7 +21,7 @@ pub(crate) struct Settled {
 impl Settled {
     /// Computes the settled steps of a plan. `is_constant`: whether a step that executes a node
     /// outputs a constant.
-    pub(crate) fn of(plan: &Plan, is_constant: impl Fn(StepId, NodeId) -> bool) -> Self {
+    pub(crate) fn of(plan: &ExecutionPlan, is_constant: impl Fn(StepId, NodeId) -> bool) -> Self {
         let mut is_fixed = vec![false; plan.values().len()];
         let mut is_settled = vec![false; plan.steps().len()];
         let mut n_waits: Vec<u32> = plan.steps().iter().map(|step| step.n_waits).collect();

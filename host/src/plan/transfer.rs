@@ -12,7 +12,7 @@ use super::ValueId;
 /// process.
 const LOCAL_INCARNATION: u64 = 1;
 
-/// The id of a transfer of one plan: its index in [`super::Plan::transfers`].
+/// The id of a transfer of one plan: its index in [`super::ExecutionPlan::transfers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TransferId(pub u32);
 

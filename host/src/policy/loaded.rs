@@ -13,7 +13,7 @@ use super::error::{PolicyError, PolicyErrorKind};
 use super::limiter::LimitHit;
 use super::limits::PolicyLimits;
 use super::messages::{MessageBook, Messages, truncate};
-use super::plan::PlanBook;
+use super::plan::PolicyPlan;
 use super::telemetry;
 use super::v0_1::{ConfigRefused, Exports, PolicyInfo, PolicySetting, State};
 use super::view::View;
@@ -335,7 +335,7 @@ impl LoadedPolicy {
             return Err(self.error(PolicyErrorKind::MissingExport { export }));
         }
         let limits = self.template.engine.limits().clone();
-        let plan = PlanBook::new(candidates, options, &limits);
+        let plan = PolicyPlan::new(candidates, options, &limits);
         let view = View::new(candidates.clone(), &limits);
         let started = Instant::now();
         let (outcome, plan, fuel_used, host_fuel_used, peak_memory_bytes) = {
@@ -363,7 +363,7 @@ impl LoadedPolicy {
         };
         let elapsed = started.elapsed();
         let messages = self.template.messages.take();
-        let result = plan.map(PlanBook::into_result).unwrap_or_default();
+        let result = plan.map(PolicyPlan::into_result).unwrap_or_default();
         let ended = match outcome {
             Ok(outcome) => outcome.map_err(|error| result.kind_of(error)),
             Err(kind) => Err(trap_with(kind, &messages)),

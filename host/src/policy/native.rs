@@ -16,7 +16,7 @@ use super::error::{PolicyError, PolicyErrorKind};
 use super::limits::PolicyLimits;
 use super::loaded::{CutOff, PlaceOptions, PolicyAnswer};
 use super::messages::MessageBook;
-use super::plan::PlanBook;
+use super::plan::PolicyPlan;
 use super::telemetry;
 use super::view::View;
 use crate::candidates::Candidates;
@@ -60,7 +60,7 @@ fn call_place(
     let error = |kind| PolicyError::new(policy.name(), kind, messages.take());
     let log = Log::new(messages.clone());
     let mut instance = policy.native();
-    let plan = PlanBook::new(candidates, options, limits);
+    let plan = PolicyPlan::new(candidates, options, limits);
     let view = View::new(candidates.clone(), limits);
     // A panic must not end the host: the sandboxed build, which ran before, may have trapped for
     // the same reason. Instance, plan and view are dropped afterwards, so nobody sees them half

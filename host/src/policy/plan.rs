@@ -22,7 +22,7 @@ const EXPLANATION_BYTES_PER_NODE: usize = 32;
 const VIOLATION_CHARS_COMPARED: usize = 60;
 
 /// The host's side of one call's plan, for the sandbox's imports and for native policies.
-pub(super) struct PlanBook {
+pub(super) struct PolicyPlan {
     explain_wanted: bool,
     explanation_bytes_max: usize,
     reason_bytes_max: usize,
@@ -93,7 +93,7 @@ fn quotes(reason: &str, violation: &crate::placement::Violation) -> bool {
     reason.is_empty() || reason.contains(&start)
 }
 
-impl PlanBook {
+impl PolicyPlan {
     pub(super) fn new(
         candidates: &Candidates,
         options: &PlaceOptions,
@@ -134,7 +134,7 @@ impl PlanBook {
     }
 }
 
-impl PlanSink for PlanBook {
+impl PlanSink for PolicyPlan {
     fn set_devices(&self, device: &[u32]) {
         self.pages.borrow_mut().evaluator.set_devices(device);
     }

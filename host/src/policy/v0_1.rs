@@ -2,7 +2,7 @@
 //! the exports.
 //!
 //! Only this module uses WIT types. Imports check and compute nothing themselves: they use the
-//! [`View`] and the [`PlanBook`], as native policies do.
+//! [`View`] and the [`PolicyPlan`], as native policies do.
 
 #[expect(
     unreachable_pub,
@@ -27,7 +27,7 @@ use self::bindings::placewright::policy::types::Property;
 pub(super) use self::imports::State;
 use super::error::PolicyErrorKind;
 use super::form::{CONTRACT_VERSION, ContractVersion, incompatible};
-use super::plan::PlanBook;
+use super::plan::PolicyPlan;
 use super::view::View;
 
 /// A policy's description of itself.
@@ -204,7 +204,7 @@ impl Exports {
         &self,
         store: &mut Store<State>,
         view: View,
-        plan: PlanBook,
+        plan: PolicyPlan,
         seed: u64,
     ) -> wasmtime::Result<Result<(), PlaceError>> {
         let Some(whole_graph) = &self.whole_graph else {

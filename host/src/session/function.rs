@@ -99,7 +99,8 @@ impl Session {
         )?;
         let mut builder = placed.recipe.clone().with_graph(call.graph);
         // What the app has decided concerns the nodes of its own graph.
-        builder.forget_decisions();
+        builder.policy.use_policy();
+        builder.placement.forget_nodes();
         let called: Arc<Placed> = Arc::new(builder.build_placed()?);
         let feeds: Vec<&str> = call.args.iter().map(String::as_str).collect();
         let fetches: Vec<&str> = call.results.iter().map(String::as_str).collect();

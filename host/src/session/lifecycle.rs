@@ -11,7 +11,6 @@ use super::Session;
 use super::builder::SessionBuilder;
 use super::placed::Placed;
 use super::placed::TraceStart;
-use crate::candidates::PlacementOptions;
 use crate::device::DeviceManager;
 use crate::error::Error;
 use crate::graph::EdgeKind;
@@ -63,7 +62,7 @@ impl Session {
     #[cfg(feature = "graphdef")]
     pub fn extend_graph_def(&self, bytes: &[u8]) -> Result<(), Error> {
         self.change(Error::CannotExtend, |placed| {
-            let Some(old) = placed.recipe.graph_def_bytes() else {
+            let Some(old) = placed.recipe.graph.graph_def.as_ref() else {
                 return Err(Error::CannotExtend(
                     "its graph did not come as a GraphDef; use `extend` with the larger graph"
                         .into(),
@@ -132,7 +131,7 @@ impl Session {
     /// (TensorFlow `Session::Reset`).
     pub fn reset(&self, containers: &[&str]) {
         let placed = self.placed();
-        match placed.recipe.group() {
+        match &placed.recipe.group {
             Some(group) => {
                 group.reset(containers);
             }
@@ -154,8 +153,8 @@ impl Placed {
         if let Some(problem) = self.recipe.is_bound_to_graph() {
             return Err(Error::CannotExtend(problem.into()));
         }
-        builder.keep_in_place(self.stateful_nodes());
-        builder.detach_pins(self.graph());
+        builder.placement.kept = self.stateful_nodes();
+        builder.placement.detach_pins(self.graph());
         let extended = builder.following(self).build_placed()?;
         // An imported graph is known only now.
         self.check_extension(extended.graph())?;
@@ -261,74 +260,5 @@ impl SessionBuilder {
     pub(super) fn following(mut self, previous: &Arc<Placed>) -> Self {
         self.previous = Some(Arc::clone(previous));
         self
-    }
-
-    /// Fixes nodes of the next graph to devices, by name.
-    fn keep_in_place(&mut self, nodes: Vec<(String, DeviceId)>) {
-        self.kept = nodes;
-    }
-
-    /// Records the user's pins by name, since the next graph may number its nodes differently.
-    fn detach_pins(&mut self, graph: &Graph) {
-        let Some(options) = self.placement_options_mut() else {
-            return;
-        };
-        let pins = options.pins.drain(..);
-        let pins = pins.map(|(node, device)| (graph.node_name(node).to_owned(), device));
-        let pins = pins.collect();
-        let assigned = options.assigned_devices.drain(..);
-        let assigned = assigned.map(|(node, device)| (graph.node_name(node).to_owned(), device));
-        let assigned = assigned.collect();
-        self.moved_pins = Some(pins);
-        self.moved_assigned_devices = assigned;
-    }
-
-    /// Fixes nodes of `graph` to the devices that [`Self::detach_pins`] has recorded.
-    pub(super) fn attach_pins(&mut self, graph: &Graph) {
-        let pins = self.moved_pins.take().unwrap_or_default();
-        let assigned = std::mem::take(&mut self.moved_assigned_devices);
-        let Some(options) = self.placement_options_mut() else {
-            return;
-        };
-        for (name, device) in pins {
-            options
-                .pins
-                .extend(graph.find_node(&name).map(|node| (node, device)));
-        }
-        for (name, device) in assigned {
-            options
-                .assigned_devices
-                .extend(graph.find_node(&name).map(|node| (node, device)));
-        }
-    }
-}
-
-/// Replaces the node ids of one graph in pins by those of another graph with the same names.
-pub(super) fn renumber_pins(options: &mut PlacementOptions, from: &Graph, to: &Graph) {
-    let renumbered = |node: NodeId| {
-        let is_known = node.index() < from.n_nodes();
-        is_known
-            .then(|| to.find_node(from.node_name(node)))
-            .flatten()
-    };
-    for (node, _) in &mut options.pins {
-        // A node that does not exist is reported when the pins are checked.
-        *node = renumbered(*node).unwrap_or(NodeId(u32::MAX));
-    }
-    for (node, _) in &mut options.assigned_devices {
-        *node = renumbered(*node).unwrap_or(NodeId(u32::MAX));
-    }
-}
-
-/// Adds pins for nodes that keep their devices.
-pub(super) fn pin_kept(options: &mut PlacementOptions, graph: &Graph, kept: &[(String, DeviceId)]) {
-    for (name, device) in kept {
-        if let Some(node) = graph.find_node(name) {
-            options.pins.retain(|&(pinned, _)| pinned != node);
-            options
-                .assigned_devices
-                .retain(|(assigned, _)| *assigned != node);
-            options.pins.push((node, *device));
-        }
     }
 }

@@ -103,7 +103,7 @@ impl Placed {
 
     pub(super) fn device_manager(&self) -> &Arc<DeviceManager> {
         self.device_manager.get_or_init(|| {
-            let given = self.recipe.device_manager();
+            let given = self.recipe.devices.manager_of_devices.clone();
             given.unwrap_or_else(|| Arc::new(DeviceManager::of_set(self.devices())))
         })
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::Session;
+use super::builder::Before;
 use super::pins;
 use super::placed::Placed;
-use super::reuse::Before;
 use crate::candidates::PlacementOptions;
 use crate::device::DeviceSet;
 use crate::error::Error;
@@ -51,20 +51,20 @@ impl Session {
 impl Placed {
     /// Builds the state that has these devices.
     fn on_devices(self: &Arc<Self>, devices: Arc<DeviceSet>) -> Result<Self, Error> {
-        if self.recipe.has_own_candidates() {
+        if self.recipe.placement.candidates.is_some() {
             return Err(Error::CannotReplace(
                 "the app has made its candidates; build another session".into(),
             ));
         }
         let mut builder = self.recipe.clone().with_graph(Arc::clone(self.graph()));
-        builder.use_policy();
-        for (node, device) in &builder.pins {
+        builder.policy.use_policy();
+        for (node, device) in &builder.placement.pins {
             pins::find_device(&devices, device).map_err(|problem| {
                 let problem = format!("node `{node}` is pinned to `{device}`: {problem}");
                 Error::CannotReplace(problem.into())
             })?;
         }
-        if let Some(options) = builder.placement_options_mut() {
+        if let Some(options) = &mut builder.placement.options {
             self.rename_devices(options, &devices)?;
         }
         let mut replaced = builder
@@ -73,7 +73,7 @@ impl Placed {
             .following(self)
             .build_placed()?;
         // Its graph is the same.
-        replaced.recipe.copy_graph_def(&self.recipe);
+        replaced.recipe.graph.copy_graph_def(&self.recipe.graph);
         Ok(replaced)
     }
 

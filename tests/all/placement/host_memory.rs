@@ -19,8 +19,8 @@ use placewright::graph::Output;
 use placewright::graph::Work;
 use placewright::partition::RunRequest;
 use placewright::placement::check;
+use placewright::plan::ExecutionPlan;
 use placewright::plan::MemorySpace;
-use placewright::plan::Plan;
 use placewright::plan::StepKind;
 use placewright::tensor::DType;
 use placewright::tensor::PartialShape;
@@ -81,7 +81,7 @@ fn kernels() -> KernelRegistry {
 }
 
 /// Plans all nodes with this placement.
-fn plan(found: &Candidates, placed: &[u32]) -> Plan {
+fn plan(found: &Candidates, placed: &[u32]) -> ExecutionPlan {
     let placement = check(found, propose(placed)).unwrap();
     let request = RunRequest {
         targets: placement.graph().nodes().collect(),
@@ -91,7 +91,7 @@ fn plan(found: &Candidates, placed: &[u32]) -> Plan {
 }
 
 /// Returns the memory of a value: `d` for the device's memory, `h` for the host's.
-fn letter(plan: &Plan, value: usize) -> char {
+fn letter(plan: &ExecutionPlan, value: usize) -> char {
     match plan.values()[value].space {
         MemorySpace::Device => 'd',
         MemorySpace::Host => 'h',

@@ -14,7 +14,7 @@ use placewright::graph::NodeId;
 use placewright::partition::RunRequest;
 use placewright::placement::Placement;
 use placewright::placement::check;
-use placewright::plan::Plan;
+use placewright::plan::ExecutionPlan;
 use placewright::policy::LoadedPolicy;
 use placewright::policy::PlaceOptions;
 use placewright::policy::PolicyEngine;
@@ -119,7 +119,7 @@ fn check_policy(
 }
 
 /// Plans a run that fetches all unread outputs, and hence executes every node.
-fn whole_run(placement: &Placement) -> Plan {
+fn whole_run(placement: &Placement) -> ExecutionPlan {
     let graph = placement.graph();
     let is_last = |node: &NodeId| graph.successors().row(node.index()).is_empty();
     let fetches = graph

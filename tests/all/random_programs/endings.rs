@@ -104,7 +104,7 @@ fn an_error_in_a_loop_names_node_and_iteration() {
     assert_eq!(all[0].as_slice::<f32>().unwrap(), expected);
     for (start, iteration) in [(3, 0), (1, 2), (-2, 5)] {
         let message = run(start).unwrap_err().to_string();
-        let node = "node `while/body/GatherV2` (GatherV2) on";
+        let node = "node `while/body/GatherV2` (GatherV2) of function `while_body` on";
         assert!(message.starts_with(node), "{message}");
         let iteration = format!(", iteration {iteration} of loop `while`, ");
         assert!(message.contains(&iteration), "{message}");

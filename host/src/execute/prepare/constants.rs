@@ -9,14 +9,14 @@ use crate::execute::error::ExecuteError;
 use crate::graph::TensorId;
 use crate::names::DeviceId;
 use crate::plan::Settled;
-use crate::plan::{MemorySpace, Payload, Plan, StepKind};
+use crate::plan::{ExecutionPlan, MemorySpace, Payload, StepKind};
 use crate::tensor::Tensor;
 
 impl KernelCache {
     /// Returns per value its tensor, if the value is the same in all runs and runs read it.
     pub(super) fn fixed(
         &self,
-        plan: &Plan,
+        plan: &ExecutionPlan,
         settled: &Settled,
         actions: &[Option<Action>],
     ) -> Result<Vec<Option<Tensor>>, ExecuteError> {

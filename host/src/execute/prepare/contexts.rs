@@ -12,10 +12,10 @@ use crate::device::KernelDevice;
 use crate::execute::error::ExecuteError;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
+use crate::plan::ExecutionPlan;
 use crate::plan::MemorySpace;
 use crate::plan::Partition;
 use crate::plan::Payload;
-use crate::plan::Plan;
 use crate::plan::StepId;
 use crate::plan::StepKind;
 
@@ -41,7 +41,7 @@ impl Contexts {
 
     fn ask(
         &mut self,
-        plan: &Plan,
+        plan: &ExecutionPlan,
         partition: &Partition,
         device: &dyn KernelDevice,
         n_devices: usize,
@@ -102,7 +102,7 @@ pub(super) fn is_deferred(device: &dyn KernelDevice) -> bool {
 
 impl KernelCache {
     /// Collects the contexts of a plan from its devices.
-    pub(super) fn contexts(&self, plan: &Plan) -> Result<Contexts, ExecuteError> {
+    pub(super) fn contexts(&self, plan: &ExecutionPlan) -> Result<Contexts, ExecuteError> {
         let mut contexts = Contexts {
             own: self.own_contexts(plan)?,
             ..Contexts::default()
@@ -122,7 +122,7 @@ impl KernelCache {
     /// context that the sender assigns to the producer of the tensor.
     fn own_contexts(
         &self,
-        plan: &Plan,
+        plan: &ExecutionPlan,
     ) -> Result<Vec<Option<Arc<dyn DeviceContext>>>, ExecuteError> {
         let mut contexts = Vec::new();
         for partition in plan.partitions() {
@@ -169,7 +169,7 @@ impl KernelCache {
 
 /// Returns the memory from which a step copies a tensor to the host or to another device; `None`
 /// for all other steps.
-fn source_space(plan: &Plan, id: StepId) -> Option<MemorySpace> {
+fn source_space(plan: &ExecutionPlan, id: StepId) -> Option<MemorySpace> {
     let step = plan.step(id);
     match step.kind {
         StepKind::Send(id) => {

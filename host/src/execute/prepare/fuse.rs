@@ -18,7 +18,7 @@ use crate::execute::error::{ExecuteError, NodeSite};
 use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::partition::{Fused, Rewritten, rewrite};
-use crate::plan::{Plan, StepId};
+use crate::plan::{ExecutionPlan, StepId};
 use crate::tensor::DType;
 
 /// The nodes of each step that executes fused nodes or a cluster.
@@ -28,8 +28,8 @@ impl KernelCache {
     /// Returns the plan as rewritten by its devices, and the fused nodes of each fused step.
     pub(super) fn rewritten(
         &self,
-        plan: &Arc<Plan>,
-    ) -> Result<(Arc<Plan>, FusedSteps), ExecuteError> {
+        plan: &Arc<ExecutionPlan>,
+    ) -> Result<(Arc<ExecutionPlan>, FusedSteps), ExecuteError> {
         let on_fused = |started, device, node: &FusedNode| {
             let name = |&node: &NodeId| self.graph.node_name(node);
             self.report(

@@ -206,6 +206,7 @@ impl KernelCache {
             node: self.graph.node_name(node).to_owned(),
             op: self.graph.op(node).to_owned(),
             device: device.attributes().name.clone(),
+            function: self.graph.function_of(node).map(str::to_owned),
             iteration: None,
         })
     }

@@ -32,7 +32,7 @@ use crate::graph::NodeId;
 use crate::graph::NodeSpec;
 use crate::graph::Work;
 use crate::partition::RunRequest;
-use crate::plan::Plan;
+use crate::plan::ExecutionPlan;
 use crate::plan::StepKind;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
@@ -109,7 +109,7 @@ impl Fused {
         Executor::new(Arc::clone(graph), devices, registry, &threads(2)).unwrap()
     }
 
-    fn plan(&self, sketch: &Sketch, request: &RunRequest) -> Arc<Plan> {
+    fn plan(&self, sketch: &Sketch, request: &RunRequest) -> Arc<ExecutionPlan> {
         let plan = sketch.partition(&self.world.has_one_memory(), request);
         Arc::new(plan.unwrap())
     }
@@ -166,7 +166,7 @@ fn run(executor: &Executor, prepared: &Arc<PreparedPlan>, x: f32) -> Vec<Vec<f32
 }
 
 /// What all plans hold, fused or not.
-fn check_invariants(plan: &Plan) {
+fn check_invariants(plan: &ExecutionPlan) {
     let mut n_waits = vec![0; plan.steps().len()];
     for (from, _) in plan.steps().iter().enumerate() {
         for &to in plan.successors().row(from) {

@@ -14,7 +14,7 @@ use super::bindings::{DeviceSetHandle, GraphHandle, PlanHandle, ProfileHandle};
 use crate::policy::limiter::{LimitHit, Limiter};
 use crate::policy::limits::PolicyLimits;
 use crate::policy::messages::MessageBook;
-use crate::policy::plan::PlanBook;
+use crate::policy::plan::PolicyPlan;
 use crate::policy::ticker::CallEnd;
 use crate::policy::view::View;
 
@@ -48,7 +48,7 @@ struct HostFuel {
 /// The resources that the guest borrows for one call.
 struct Call {
     view: View,
-    plan: Option<PlanBook>,
+    plan: Option<PolicyPlan>,
     /// Nodes and edges.
     n_items: u64,
 }
@@ -81,7 +81,7 @@ impl State {
     }
 
     /// Provides the graph, devices and optionally a plan to the guest.
-    pub(super) fn begin_call(&mut self, view: View, plan: Option<PlanBook>) {
+    pub(super) fn begin_call(&mut self, view: View, plan: Option<PolicyPlan>) {
         let counts = view.counts();
         let n_items = u64::from(counts.nodes) + u64::from(counts.edges);
         self.call = Some(Call {
@@ -92,7 +92,7 @@ impl State {
     }
 
     /// Removes them, and returns the plan with the guest's offers.
-    pub(in crate::policy) fn end_call(&mut self) -> Option<PlanBook> {
+    pub(in crate::policy) fn end_call(&mut self) -> Option<PolicyPlan> {
         self.call.take()?.plan
     }
 
@@ -107,7 +107,7 @@ impl State {
         Ok(&self.call()?.view)
     }
 
-    fn plan(&self) -> Result<&PlanBook> {
+    fn plan(&self) -> Result<&PolicyPlan> {
         let plan = self.call()?.plan.as_ref();
         plan.ok_or_else(|| format_err!("the call has no plan"))
     }
@@ -125,7 +125,7 @@ impl State {
     }
 
     /// Returns the plan, for an operation that evaluates the whole of it.
-    fn evaluated_plan(&mut self) -> Result<&PlanBook> {
+    fn evaluated_plan(&mut self) -> Result<&PolicyPlan> {
         let n_items = self.call()?.n_items;
         self.charge(n_items.saturating_mul(FUEL_PER_EVALUATED_ITEM))?;
         self.plan()
@@ -745,7 +745,7 @@ mod tests {
         let candidates = builder.build().unwrap();
         let limits = PolicyLimits::default();
         let mut state = State::new(&limits, Arc::new(MessageBook::new(&limits)));
-        let book = PlanBook::new(&candidates, &PlaceOptions::default(), &limits);
+        let book = PolicyPlan::new(&candidates, &PlaceOptions::default(), &limits);
         book.set_devices(&[0; 100]);
         state.begin_call(View::new(candidates, &limits), Some(book));
         let mut left_after = |nodes: Vec<u32>, fuel| {

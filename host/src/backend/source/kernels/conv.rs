@@ -138,7 +138,7 @@ struct ConvolutionArgs {
 }
 
 /// The plan of an execution in either direction.
-struct Plan<'a> {
+struct ConvPlan<'a> {
     input: &'a Tensor,
     shape: Shape,
     axes: [WindowAxis; 2],
@@ -200,13 +200,13 @@ impl Kernel for ConvolutionKernel {
 }
 
 impl ConvolutionKernel {
-    fn plan<'a>(&self, call: &'a Call<'_, '_>) -> Result<Plan<'a>, KernelError> {
+    fn plan<'a>(&self, call: &'a Call<'_, '_>) -> Result<ConvPlan<'a>, KernelError> {
         let filter = call.input(1)?;
         match self.direction {
             Direction::Forward(windows) => {
                 let input = call.input(0)?;
                 let (plan, shape) = windows.over(input.shape(), filter.shape())?;
-                Ok(Plan {
+                Ok(ConvPlan {
                     input,
                     shape,
                     axes: [plan.rows, plan.columns],
@@ -222,7 +222,7 @@ impl ConvolutionKernel {
                 let (sizes, input) = (call.input(0)?, call.input(2)?);
                 let (plan, shape) =
                     conv::transposed_plan(windows, sizes, filter.shape(), input.shape())?;
-                Ok(Plan {
+                Ok(ConvPlan {
                     input,
                     shape,
                     axes: [plan.rows, plan.columns],
@@ -300,7 +300,7 @@ impl ConvolutionKernel {
     fn convolve_by_routine(
         &self,
         call: &Call<'_, '_>,
-        plan: &Plan<'_>,
+        plan: &ConvPlan<'_>,
         bias: Option<&Tensor>,
         out: &Tensor,
     ) -> Result<bool, KernelError> {
@@ -361,7 +361,7 @@ impl ConvolutionKernel {
     fn padded(
         &self,
         call: &Call<'_, '_>,
-        plan: &Plan<'_>,
+        plan: &ConvPlan<'_>,
         windows: [RoutineWindow; 2],
     ) -> Result<Tensor, KernelError> {
         let &[n, rows, columns, channels] = plan.input.shape().dims() else {
@@ -389,7 +389,7 @@ impl ConvolutionKernel {
     fn launch(
         &self,
         call: &Call<'_, '_>,
-        plan: &Plan<'_>,
+        plan: &ConvPlan<'_>,
         layout: &PanelLayout,
         bias: Option<&Tensor>,
         out: &Tensor,

@@ -1,0 +1,233 @@
+//! What restricts the placement of a session's nodes.
+
+use std::sync::Arc;
+
+use super::SessionBuilder;
+use crate::candidates::Candidates;
+use crate::candidates::PlacementOptions;
+use crate::device::DeviceSet;
+use crate::error::Error;
+use crate::execute::ExecutorOptions;
+use crate::graph::Graph;
+use crate::graph::NodeId;
+use crate::names::DeviceId;
+use crate::ops::OpRegistry;
+use crate::session::pins;
+
+/// What restricts the placement.
+#[derive(Debug, Clone, Default)]
+pub(in crate::session) struct PlacementSetup {
+    pub(in crate::session) options: Option<PlacementOptions>,
+    allow_soft_placement: Option<bool>,
+    /// Nodes and devices by name.
+    pub(in crate::session) pins: Vec<(String, String)>,
+    pub(in crate::session) is_logged: bool,
+    pub(in crate::session) candidates: Option<Candidates>,
+    /// Nodes that keep the devices that they had before the graph grew, by name.
+    pub(in crate::session) kept: Vec<(String, DeviceId)>,
+    /// Pins of the options, by name, until they are converted to ids of the new graph.
+    moved_pins: Option<Vec<(String, DeviceId)>>,
+    /// Assigned devices of the options, likewise.
+    moved_assigned_devices: Vec<(String, String)>,
+}
+
+/// # What restricts the placement
+impl SessionBuilder {
+    /// Sets device scope, soft placement, pins, assigned devices, cost model and the number of
+    /// concurrent runs. If [`Self::with_concurrent_runs`] sets that number as well, the larger one
+    /// applies.
+    #[must_use]
+    pub fn with_placement_options(mut self, options: PlacementOptions) -> Self {
+        self.placement.options = Some(options);
+        self
+    }
+
+    /// Sets whether a node may be placed elsewhere if the device that it requests cannot run it
+    /// ([`PlacementOptions::allow_soft_placement`], over which this takes precedence); false by
+    /// default.
+    #[must_use]
+    pub fn with_soft_placement(mut self, allow: bool) -> Self {
+        self.placement.allow_soft_placement = Some(allow);
+        self
+    }
+
+    /// Adds a pin: the node of this name runs on the device of this name, whatever the node
+    /// requests. The device name may be full (`/job:localhost/replica:0/task:0/device:CPU:1`) or
+    /// partial (`/device:CPU:1`, `CPU:1`), but must match exactly one device. Pins are resolved
+    /// when the session is built, and again when it gets a larger graph or other devices.
+    ///
+    /// [`Self::build`] fails with [`Error::Pin`](crate::Error::Pin) if the graph has no such node,
+    /// or if the name does not match exactly one device; and with
+    /// [`CandidatesError::PinNotLegal`](crate::candidates::CandidatesError::PinNotLegal) if the
+    /// device cannot run the node, or if the node is pinned to another device as well.
+    /// [`PlacementOptions::with_pin`] takes ids instead of names.
+    #[must_use]
+    pub fn with_pin(mut self, node: impl Into<String>, device: impl Into<String>) -> Self {
+        self.placement.pins.push((node.into(), device.into()));
+        self
+    }
+
+    /// Sets whether [`Self::build`] logs the devices and the device of every node, as `tracing`
+    /// events of level INFO and target `placewright::session`; false by default.
+    /// [`Session::device_mapping`](super::Session::device_mapping) and
+    /// [`Session::placement_lines`](super::Session::placement_lines) return the same lines.
+    #[must_use]
+    pub fn with_log_device_placement(mut self, is_wanted: bool) -> Self {
+        self.placement.is_logged = is_wanted;
+        self
+    }
+
+    /// Sets candidates that the app built with [`crate::candidates::CandidatesBuilder`]. They
+    /// contain the graph and the devices, and no kernel is asked which device can run what.
+    /// Another graph, other devices or placement options in addition are an error of
+    /// [`Self::build`].
+    #[must_use]
+    pub fn with_candidates(mut self, candidates: Candidates) -> Self {
+        self.placement.candidates = Some(candidates);
+        self
+    }
+}
+
+impl PlacementSetup {
+    /// Checks that nothing is set that candidates of the app contain: enumerating anew would drop
+    /// their pins and costs.
+    pub(in crate::session) fn check_beside(
+        &self,
+        made: &Candidates,
+        graph: &Arc<Graph>,
+        devices: &Arc<DeviceSet>,
+    ) -> Result<(), Error> {
+        let (part, call) = if !Arc::ptr_eq(made.graph(), graph) {
+            ("graph", "with_graph")
+        } else if !Arc::ptr_eq(made.device_set(), devices) {
+            ("devices", "with_devices")
+        } else if self.options.is_some() {
+            ("placement options", "with_placement_options")
+        } else if self.allow_soft_placement.is_some() {
+            ("placement options", "with_soft_placement")
+        } else if !self.pins.is_empty() {
+            ("placement options", "with_pin")
+        } else {
+            return Ok(());
+        };
+        Err(Error::BesideCandidates { part, call })
+    }
+
+    /// Makes the first device the client device, as TensorFlow's local sessions do, unless the
+    /// devices or the options name another one.
+    pub(in crate::session) fn with_client(&self, devices: Arc<DeviceSet>) -> Arc<DeviceSet> {
+        let options = self.options.as_ref();
+        let is_set = options.is_some_and(|options| options.default_local_device.is_some());
+        if is_set || devices.client_device().is_some() {
+            return devices;
+        }
+        let first = devices.iter().next();
+        match first.filter(|(_, device)| device.is_local()) {
+            Some((id, _)) => Arc::new(DeviceSet::clone(&devices).with_client_device(id)),
+            None => devices,
+        }
+    }
+
+    /// Returns the options, with pins resolved, and agrees with the executor about the number of
+    /// concurrent runs.
+    pub(in crate::session) fn take_options(
+        &mut self,
+        graph: &Graph,
+        devices: &DeviceSet,
+        ops: Arc<OpRegistry>,
+        execution: &mut ExecutorOptions,
+    ) -> Result<PlacementOptions, Error> {
+        let mut options = self.options.take().unwrap_or_default();
+        if let Some(allow) = self.allow_soft_placement {
+            options.allow_soft_placement = allow;
+        }
+        pins::resolve(&self.pins, graph, devices, &mut options)?;
+        pin_kept(&mut options, graph, &self.kept);
+        options.op_arguments.get_or_insert(ops);
+        options.n_concurrent_runs = execution.agree_on_runs(options.n_concurrent_runs);
+        Ok(options)
+    }
+
+    /// Leaves out what was decided about the nodes of another graph.
+    pub(in crate::session) fn forget_nodes(&mut self) {
+        self.pins.clear();
+        self.kept.clear();
+        self.moved_pins = None;
+        self.moved_assigned_devices.clear();
+        if let Some(options) = &mut self.options {
+            options.pins.clear();
+            options.assigned_devices.clear();
+        }
+    }
+
+    /// Replaces the node ids of one graph in pins by those of another graph with the same names.
+    pub(in crate::session) fn renumber_pins(&mut self, from: &Graph, to: &Graph) {
+        if let Some(options) = &mut self.options {
+            renumber_pins(options, from, to);
+        }
+    }
+
+    /// Records the user's pins by name, since the next graph may number its nodes differently.
+    pub(in crate::session) fn detach_pins(&mut self, graph: &Graph) {
+        let Some(options) = &mut self.options else {
+            return;
+        };
+        let pins = options.pins.drain(..);
+        let pins = pins.map(|(node, device)| (graph.node_name(node).to_owned(), device));
+        let pins = pins.collect();
+        let assigned = options.assigned_devices.drain(..);
+        let assigned = assigned.map(|(node, device)| (graph.node_name(node).to_owned(), device));
+        let assigned = assigned.collect();
+        self.moved_pins = Some(pins);
+        self.moved_assigned_devices = assigned;
+    }
+
+    /// Fixes nodes of `graph` to the devices that [`Self::detach_pins`] has recorded.
+    pub(in crate::session) fn attach_pins(&mut self, graph: &Graph) {
+        let pins = self.moved_pins.take().unwrap_or_default();
+        let assigned = std::mem::take(&mut self.moved_assigned_devices);
+        let Some(options) = &mut self.options else {
+            return;
+        };
+        for (name, device) in pins {
+            options
+                .pins
+                .extend(graph.find_node(&name).map(|node| (node, device)));
+        }
+        for (name, device) in assigned {
+            options
+                .assigned_devices
+                .extend(graph.find_node(&name).map(|node| (node, device)));
+        }
+    }
+}
+
+/// Replaces the node ids of one graph in pins by those of another graph with the same names.
+fn renumber_pins(options: &mut PlacementOptions, from: &Graph, to: &Graph) {
+    let renumbered = |node: NodeId| {
+        let is_known = node.index() < from.n_nodes();
+        is_known
+            .then(|| to.find_node(from.node_name(node)))
+            .flatten()
+    };
+    for (node, _) in &mut options.pins {
+        // A node that does not exist is reported when the pins are checked.
+        *node = renumbered(*node).unwrap_or(NodeId(u32::MAX));
+    }
+    for (node, _) in &mut options.assigned_devices {
+        *node = renumbered(*node).unwrap_or(NodeId(u32::MAX));
+    }
+}
+
+/// Adds pins for nodes that keep their devices.
+fn pin_kept(options: &mut PlacementOptions, graph: &Graph, kept: &[(String, DeviceId)]) {
+    for (name, device) in kept {
+        if let Some(node) = graph.find_node(name) {
+            options.pins.retain(|&(pinned, _)| pinned != node);
+            options
+                .assigned_devices
+                .retain(|(assigned, _)| *assigned != node);
+            options.pins.push((node, *device));
+        }
+    }
+}
