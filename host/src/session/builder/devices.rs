@@ -140,10 +140,10 @@ impl SessionBuilder {
     }
 
     /// Sets the store of measured rates. They replace the stated rates of devices that have an
-    /// entry, also of devices from [`Self::with_devices`] and of those that the session gets
-    /// later. By default, stated rates count. Candidates of the app keep their rates. Unusable
-    /// entries are ignored and listed in
-    /// [`SessionReport::calibration_problems`](super::SessionReport::calibration_problems).
+    /// entry, also of devices from [`Self::with_devices`] and of those that the session gets later.
+    /// By default, stated rates count. Candidates of the app keep their rates. Unusable entries are
+    /// ignored and listed in
+    /// [`SessionReport::calibration_problems`](crate::session::SessionReport::calibration_problems).
     #[must_use]
     pub fn with_calibrations(mut self, calibrations: Calibrations) -> Self {
         self.devices.calibrations = Some(calibrations);

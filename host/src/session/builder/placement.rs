@@ -69,8 +69,9 @@ impl SessionBuilder {
 
     /// Sets whether [`Self::build`] logs the devices and the device of every node, as `tracing`
     /// events of level INFO and target `placewright::session`; false by default.
-    /// [`Session::device_mapping`](super::Session::device_mapping) and
-    /// [`Session::placement_lines`](super::Session::placement_lines) return the same lines.
+    /// [`Session::device_mapping`](crate::session::Session::device_mapping) and
+    /// [`Session::placement_lines`](crate::session::Session::placement_lines) return the same
+    /// lines.
     #[must_use]
     pub fn with_log_device_placement(mut self, is_wanted: bool) -> Self {
         self.placement.is_logged = is_wanted;

@@ -67,12 +67,12 @@ struct Reused {
 impl SessionBuilder {
     /// Sets the policy that places the graph, instead of `priority`. If the policy fails, other
     /// policies place the graph ([`crate::policy::place_with_ladder`]), unless the request is
-    /// strict. [`SessionReport::policy`](super::SessionReport::policy) names the policy that
-    /// answered, and those that failed.
+    /// strict. [`SessionReport::policy`](crate::session::SessionReport::policy) names the policy
+    /// that answered, and those that failed.
     ///
     /// If [`Self::with_saved_placement`], [`Self::with_unverified_placement`] or
     /// [`Self::with_proposal`] places the graph, the policy is asked only when
-    /// [`Session::replace_devices`](super::Session::replace_devices) places it again.
+    /// [`Session::replace_devices`](crate::session::Session::replace_devices) places it again.
     #[must_use]
     pub fn with_policy(mut self, request: PolicyRequest) -> Self {
         self.policy.request = Some(request);
