@@ -1,11 +1,13 @@
 //! SYCL devices in sessions, on any OpenCL devices that this machine has.
 
 use std::sync::Arc;
+use std::sync::mpsc;
 use std::thread;
 
 use placewright::backend::default_factories;
 use placewright::backend::opencl::SyclDeviceFactory;
 use placewright::builder::GraphBuilder;
+use placewright::device::CopyDone;
 use placewright::device::DeviceError;
 use placewright::device::DeviceFactory;
 use placewright::device::DeviceFunction;
@@ -318,6 +320,35 @@ fn apps_provide_kernels_as_source_and_get_the_compilers_messages() {
     let other = "KERNEL void thrice(GLOBAL const f32 *x) { }";
     let error = run_custom(source(other)).unwrap_err();
     assert!(error.contains("`twice`"), "{error}");
+}
+
+/// PoCL tells maps of one buffer apart by their address, which is the same.
+#[test]
+#[needs(Sycl)]
+fn a_tensor_is_read_several_times_at_once() {
+    let devices = SyclDeviceFactory.create(&options(1), PREFIX).unwrap();
+    for device in &devices {
+        let context = device.as_kernel_device().unwrap().default_context();
+        // Copying it takes long enough for the reads to be given to the driver.
+        let there = context.copy_from_host(&floats(1_000_000)).unwrap();
+        let (send, receive) = mpsc::channel();
+        for _ in 0..100 {
+            let copy = context.copy_on_device(&there).unwrap();
+            for _ in 0..4 {
+                let send = send.clone();
+                let done = move |copied: Result<Tensor, KernelError>| {
+                    let first = copied.map(|copied| copied.as_slice::<f32>().unwrap()[0]);
+                    // The receiver is gone if the test has failed.
+                    let _ = send.send(first);
+                };
+                context.copy_to_host_async(&copy, CopyDone::new(done));
+            }
+        }
+        drop(send);
+        device.sync().unwrap();
+        let found: Vec<f32> = receive.iter().map(Result::unwrap).collect();
+        assert_eq!(found, [-2.0; 400]);
+    }
 }
 
 /// PoCL before 6.0 ends the process if such launches meet (`backend/opencl/pocl.rs`).

@@ -32,6 +32,8 @@ struct Hazards {
     writer: Option<Arc<End>>,
     /// The ends of the readers since.
     readers: SmallVec<[Arc<End>; 2]>,
+    /// The last of the readers that maps the buffer.
+    map: Option<Arc<End>>,
     /// Number of readers left when ended readers were last removed.
     n_pending: usize,
     /// The failure that left the buffer without contents.
@@ -66,6 +68,22 @@ impl RawBuffer {
             order.come_after(writer);
         }
         Ok(())
+    }
+
+    /// Adds what a map waits for: as a reader, and for the map before it. Both have one address, by
+    /// which PoCL finds the map that an unmap ends. It takes the earlier one, and frees what
+    /// belongs to it, which must not be about to execute.
+    pub(super) fn before_mapping(&self, order: &mut Order) -> Result<(), Failure> {
+        self.before_reading(order)?;
+        if let Some(map) = &self.hazards().map {
+            order.come_after(map);
+        }
+        Ok(())
+    }
+
+    /// Records a map; call [`Self::is_read_until`], too.
+    pub(super) fn is_mapped_until(&self, end: &Arc<End>) {
+        self.hazards().map = Some(Arc::clone(end));
     }
 
     /// Fails if the buffer is known to have no contents.

@@ -520,21 +520,27 @@ impl Worker {
     }
 
     fn map(&mut self, of: &RawBuffer, len_bytes: usize, done: Copied) {
-        if let Err(failure) = self.come_after(iter::once(of), iter::empty()) {
+        let found = of
+            .before_mapping(&mut self.order)
+            .and_then(|()| self.come_after(iter::once(of), iter::empty()));
+        if let Err(failure) = found {
             return done(Err(failure.report()));
         }
         let then = self.reporting(of, |mapped| done(mapped.map(Arrived::Mapped)));
         let waits = self.order.waits();
         let event = self.queue.map(&of.mem, len_bytes, waits, then);
-        self.reads(of, event);
+        if let Some(end) = self.reads(of, event) {
+            of.is_mapped_until(&end);
+        }
     }
 
-    fn reads(&mut self, from: &RawBuffer, event: Option<Event>) {
-        if let Some(event) = event {
-            self.n_unflushed += 1;
-            let end = self.ended(event, Of::Answer);
-            from.is_read_until(&end, &self.order);
-        }
+    /// Records that `from` is read until the command's end, and returns that end.
+    fn reads(&mut self, from: &RawBuffer, event: Option<Event>) -> Option<Arc<End>> {
+        let event = event?;
+        self.n_unflushed += 1;
+        let end = self.ended(event, Of::Answer);
+        from.is_read_until(&end, &self.order);
+        Some(end)
     }
 
     /// Wraps the callback of a copy so that it receives the cause of a failure: an earlier failed
