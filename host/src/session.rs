@@ -52,6 +52,7 @@ use crate::placement::Placement;
 use crate::placement::PlacementIdentity;
 use crate::plan::ExecutionPlan;
 use crate::tensor::Tensor;
+use crate::trace::RunProfile;
 use crate::trace::Trace;
 
 /// A placed graph that can be run. Any number of threads may run it at the same time.
@@ -181,6 +182,28 @@ impl Session {
     /// can still be used.
     pub fn run(&self, feeds: &[(&str, Tensor)], fetches: &[&str]) -> Result<Vec<Tensor>, Error> {
         self.run_with(feeds, fetches, &[], &RunOptions::default())
+    }
+
+    /// Runs the graph so often, after one run that is not measured, and returns what each node and
+    /// transfer took. The runs wait for each kernel, so that those of accelerators are measured,
+    /// too. Other work on the machine distorts the result.
+    /// [`SessionBuilder::with_profile`] places by it, and [`crate::cost::History::learn`] keeps it
+    /// for other graphs.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn measure(
+        &self,
+        feeds: &[(&str, Tensor)],
+        fetches: &[&str],
+        targets: &[&str],
+        n_runs: u32,
+    ) -> Result<RunProfile, Error> {
+        let placed = self.placed();
+        let names = feeds.iter().map(|(name, _)| *name);
+        let prepared = placed.prepare(placed.request(names, fetches, targets)?)?;
+        let feeds: Vec<Tensor> = feeds.iter().map(|(_, tensor)| tensor.clone()).collect();
+        placed.measure(&prepared, &feeds, n_runs)
     }
 
     /// Like [`Self::run`], with options; also runs the nodes `targets`.

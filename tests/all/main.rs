@@ -35,6 +35,8 @@ mod gpu;
 #[cfg(feature = "cli")]
 mod hard_requests;
 mod harness;
+#[cfg(feature = "kernels")]
+mod history;
 mod hostile_bytes;
 mod hostile_metadata;
 #[cfg(feature = "graphdef")]

@@ -381,7 +381,7 @@ impl<'a> Graph<'a> {
         self.source.cost(node, device)
     }
 
-    /// Returns the measurements of the last run of this graph, if there was one. Copies at each
+    /// Returns the measurements of earlier runs of this graph, if there are any. Copies at each
     /// call.
     pub fn last_run(&self) -> Option<Profile> {
         self.source.last_run()

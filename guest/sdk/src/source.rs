@@ -102,7 +102,6 @@ pub struct Profile {
     pub device: Vec<u32>,
     pub mean_ns: Vec<f64>,
     pub samples: Vec<u32>,
-    pub peak_bytes_per_device: Vec<u64>,
     pub runs: u32,
     pub starts_ns: Vec<f64>,
     pub transfer_mean_ns: Vec<f64>,

@@ -7,6 +7,7 @@ use crate::candidates::origin::Origin;
 use crate::device::{DeviceSet, KernelRegistry, LinkRates};
 use crate::graph::{Csr, Graph, NodeId};
 use crate::names::DeviceId;
+use crate::trace::RunProfile;
 
 /// Bits of [`NodeColumns::placement_hints`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -263,6 +264,18 @@ impl Candidates {
         self.nodes.costs[row * self.devices.n_cost_classes as usize + class]
     }
 
+    /// Returns the number of measurements behind the cost of a node on a device; 0 if it follows
+    /// from the rates of the device.
+    ///
+    /// # Panics
+    /// If there is no such node or device.
+    pub fn cost_samples(&self, node: NodeId, device: DeviceId) -> u32 {
+        let row = self.nodes.cost_row[node.index()] as usize;
+        let class = self.devices.cost_class[device.index()] as usize;
+        let index = row * self.devices.n_cost_classes as usize + class;
+        self.nodes.cost_samples.get(index).copied().unwrap_or(0)
+    }
+
     /// Returns the cost of all expected executions of a node in one run on a device, in ns. 0 if
     /// the node is not executed, even on a device that cannot run it; never NaN.
     ///
@@ -274,6 +287,14 @@ impl Candidates {
             None => self.cost_ns(node, device),
             Some(0.0) => 0.0,
             Some(times) => times * self.cost_ns(node, device),
+        }
+    }
+
+    /// Returns the measurements of earlier runs, if the options have any.
+    pub fn profile(&self) -> Option<&RunProfile> {
+        match &*self.origin {
+            Origin::Enumerated { options, .. } => options.profile.as_deref(),
+            Origin::Stated => None,
         }
     }
 

@@ -1,10 +1,18 @@
-//! The cost table: one row per distinct work, one column per cost class.
+//! The cost table: one row per distinct work, one column per cost class. Sources of costs
+//! ([`CostSource`]) come before the rates of the classes.
+
+use std::sync::Arc;
 
 use crate::candidates::index::to_u32;
 use crate::candidates::types::SupportedTypes;
 use crate::candidates::types::TypeTable;
 use crate::cost::CostClass;
 use crate::cost::CostModel;
+use crate::cost::CostSource;
+use crate::cost::KernelCosts;
+use crate::cost::NodeWork;
+use crate::cost::Prediction;
+use crate::device::Device;
 
 /// Rows of nodes with equal work, found through a direct-mapped cache. An exact table would cost a
 /// cache miss per node; this one sometimes writes a row twice, which has no effect.
@@ -14,13 +22,19 @@ pub(super) struct CostRows {
     /// Number of the device type of each class.
     type_of_class: Vec<u32>,
     cache: Vec<Slot>,
+    /// Per class what the sources know of its devices, best source first.
+    known: Vec<Vec<Arc<dyn KernelCosts>>>,
     pub(super) costs: Vec<f64>,
+    /// Number of measurements behind each cost; empty if there are no sources.
+    pub(super) samples: Vec<u32>,
 }
 
 #[derive(Clone, Copy)]
 struct Slot {
     flops_bits: u64,
     traffic_bytes: u64,
+    /// The key of the work if there are sources, else 0.
+    key: u64,
     support: u32,
     row: u32,
 }
@@ -28,7 +42,22 @@ struct Slot {
 const CACHE_BITS: u32 = 12;
 
 impl CostRows {
-    pub(super) fn new(model: CostModel, classes: Vec<CostClass>, types: &TypeTable) -> Self {
+    /// Creates an empty table. `first_device` returns the first device of a class.
+    pub(super) fn new<'d>(
+        model: CostModel,
+        classes: Vec<CostClass>,
+        types: &TypeTable,
+        sources: &[Arc<dyn CostSource>],
+        first_device: impl Fn(usize) -> Option<&'d Arc<dyn Device>>,
+    ) -> Self {
+        let known = (0..classes.len()).map(|class| {
+            let device = first_device(class);
+            let known = sources
+                .iter()
+                .filter_map(|source| source.of_device(&**device?));
+            known.collect()
+        });
+        let known: Vec<Vec<_>> = known.collect();
         let type_of_class = classes
             .iter()
             .map(|class| {
@@ -42,6 +71,7 @@ impl CostRows {
         let empty = Slot {
             flops_bits: 0,
             traffic_bytes: 0,
+            key: 0,
             support: u32::MAX,
             row: 0,
         };
@@ -50,48 +80,76 @@ impl CostRows {
             classes,
             type_of_class,
             cache: vec![empty; 1 << CACHE_BITS],
+            known,
             costs: Vec::new(),
+            samples: Vec::new(),
         }
     }
 
+    /// Returns whether a source knows a device, so that [`Self::row`] needs the nodes' work.
+    pub(super) fn has_sources(&self) -> bool {
+        self.known.iter().any(|known| !known.is_empty())
+    }
+
     /// Returns the row of this work, for nodes with kernels for these types; other types cost +inf.
-    /// `None`: the node does not run, and costs nothing.
+    /// `None`: the node does not run, and costs nothing. `node` is for the sources.
     pub(super) fn row(
         &mut self,
         work: Option<(f64, u64)>,
+        node: Option<&NodeWork<'_>>,
         support: u32,
         supported: &SupportedTypes,
     ) -> u32 {
         // A node that does not run needs a key that no work has.
         let (flops, traffic_bytes) = work.unwrap_or((f64::NAN, u64::MAX));
         let flops_bits = flops.to_bits();
-        let mixed = (flops_bits ^ traffic_bytes.rotate_left(24) ^ u64::from(support))
+        let key = node.map_or(0, |node| node.key().as_u64());
+        let mixed = (flops_bits ^ traffic_bytes.rotate_left(24) ^ u64::from(support) ^ key)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let index = (mixed >> (64 - CACHE_BITS)) as usize;
         let slot = self.cache[index];
         if slot.support == support
             && slot.flops_bits == flops_bits
             && slot.traffic_bytes == traffic_bytes
+            && slot.key == key
         {
             return slot.row;
         }
         let row = to_u32(self.costs.len() / self.classes.len());
-        for (class, &number) in self.classes.iter().zip(&self.type_of_class) {
+        for (index, (class, &number)) in self.classes.iter().zip(&self.type_of_class).enumerate() {
             let runs = supported.iter().any(|&(known, _)| known == number);
+            let predicted = node
+                .filter(|_| runs && work.is_some())
+                .and_then(|node| predict(&self.known[index], node));
             self.costs.push(match work {
                 _ if !runs => f64::INFINITY,
                 None => 0.0,
-                Some((flops, traffic_bytes)) => {
-                    self.model.execution_ns(flops, traffic_bytes, &class.rates)
-                }
+                Some((flops, traffic_bytes)) => predicted.map_or_else(
+                    || self.model.execution_ns(flops, traffic_bytes, &class.rates),
+                    |predicted| predicted.ns,
+                ),
             });
+            if node.is_some() {
+                // Rows before the first node with work have none.
+                self.samples.resize(self.costs.len() - 1, 0);
+                self.samples
+                    .push(predicted.map_or(0, |predicted| predicted.samples));
+            }
         }
         self.cache[index] = Slot {
             flops_bits,
             traffic_bytes,
+            key,
             support,
             row,
         };
         row
     }
+}
+
+/// Returns what the first source that knows the work says.
+fn predict(known: &[Arc<dyn KernelCosts>], node: &NodeWork<'_>) -> Option<Prediction> {
+    let predicted = known.iter().find_map(|costs| costs.predict(node))?;
+    let is_time = predicted.ns >= 0.0 && !predicted.ns.is_nan();
+    is_time.then_some(predicted)
 }

@@ -30,10 +30,12 @@ use crate::candidates::options::PlacementOptions;
 use crate::candidates::origin::Origin;
 use crate::candidates::support::Supports;
 use crate::candidates::types::TypeTable;
+use crate::cost::WorkKeys;
 use crate::device::DeviceSet;
 use crate::device::KernelRegistry;
 use crate::graph::Graph;
 use crate::graph::NONE;
+use crate::graph::NodeClass;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::names::DeviceName;
@@ -84,13 +86,26 @@ pub fn enumerate(
         &options.device_scope,
         &mut nodes.placement_hints,
     );
-    let executions = executions(graph);
+    let executions = executions(graph, &options.trip_counts, options.profile.as_deref());
     nodes.executions = executions.of_node;
     nodes.frame = executions.frame;
     nodes.frame_parents = executions.frame_parents;
+    nodes.user_priority = user_priorities(graph, options);
     let (columns, cost_classes) = device_columns(device_set, &options.cost_model);
     check_links(&columns, device_set)?;
-    let mut rows = CostRows::new(options.cost_model, cost_classes, types);
+    let first_of_class = |class: usize| {
+        let mut classes = columns.cost_class.iter();
+        let device = classes.position(|&known| known as usize == class)?;
+        device_set.get(DeviceId(u32::try_from(device).ok()?))
+    };
+    let mut rows = CostRows::new(
+        options.cost_model,
+        cost_classes,
+        types,
+        &options.cost_sources,
+        first_of_class,
+    );
+    let mut keys = rows.has_sources().then(|| WorkKeys::of(graph));
     nodes.cost_row = graph
         .nodes()
         .zip(graph.flops().iter().zip(graph.traffic_bytes()))
@@ -98,10 +113,12 @@ pub fn enumerate(
             let support = supports.of_node(graph, node);
             let supported = &supports.sets[support as usize];
             let work = (!graph.is_preloaded(node)).then_some((flops, traffic_bytes));
-            rows.row(work, support, supported)
+            let known = keys.as_mut().map(|keys| keys.work(node));
+            rows.row(work, known.as_ref(), support, supported)
         })
         .collect();
     nodes.costs = rows.costs;
+    nodes.cost_samples = rows.samples;
     let host_memory = HostMemory::of(
         graph,
         types,
@@ -125,6 +142,30 @@ pub fn enumerate(
         Arc::new(host_memory),
     );
     without_too_large(found.with_origin(Origin::enumerated(graph, kernels, options)))
+}
+
+/// The attribute of nodes that states their priority.
+const PRIORITY_ATTR: &str = "_priority";
+
+/// Returns the priority of every node, from its attribute or the options; empty if none has one.
+fn user_priorities(graph: &Graph, options: &PlacementOptions) -> Vec<i32> {
+    let of_class = |class: &NodeClass| {
+        let stated = class.attrs.int(PRIORITY_ATTR)?;
+        Some(i32::try_from(stated).unwrap_or(if stated < 0 { i32::MIN } else { i32::MAX }))
+    };
+    let of_classes: Vec<Option<i32>> = graph.classes().iter().map(of_class).collect();
+    if options.priorities.is_empty() && of_classes.iter().all(Option::is_none) {
+        return Vec::new();
+    }
+    let classes = graph.class_ids().iter();
+    let stated = classes.map(|&class| of_classes[class as usize].unwrap_or(0));
+    let mut priorities: Vec<i32> = stated.collect();
+    for (node, priority) in &options.priorities {
+        if let Some(stated) = priorities.get_mut(node.index()) {
+            *stated = *priority;
+        }
+    }
+    priorities
 }
 
 /// The requests and options of a placement, parsed and checked individually.

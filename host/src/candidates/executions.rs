@@ -1,16 +1,20 @@
 //! How often nodes are executed in one run, as far as the graph tells: loops with their trip
 //! counts, branches with equal probabilities.
 
+use std::collections::BTreeMap;
+
 use crate::graph::Bodies;
 use crate::graph::BodyId;
 use crate::graph::Graph;
 use crate::graph::NONE;
+use crate::graph::NodeId;
 use crate::graph::TensorId;
 use crate::graph::is_enter;
 use crate::graph::is_merge;
 use crate::graph::is_switch;
 use crate::tensor::DType;
 use crate::tensor::LiteralData;
+use crate::trace::RunProfile;
 
 /// The assumed number of iterations of a loop whose condition does not tell it. The order of
 /// magnitude matters: what is in a loop counts more than what is outside.
@@ -29,8 +33,13 @@ pub(super) struct Executions {
     pub(super) frame_parents: Vec<u32>,
 }
 
-/// Estimates executions. A graph whose loops cannot be executed gets none.
-pub(super) fn executions(graph: &Graph) -> Executions {
+/// Estimates executions. A graph whose loops cannot be executed gets none. `stated` has the trip
+/// counts that the user knows, by frame; the executions of nodes in `profile` are those measured.
+pub(super) fn executions(
+    graph: &Graph,
+    stated: &[(String, f64)],
+    profile: Option<&RunProfile>,
+) -> Executions {
     let Ok(bodies) = graph.bodies() else {
         return Executions::default();
     };
@@ -38,7 +47,7 @@ pub(super) fn executions(graph: &Graph) -> Executions {
         return Executions::default();
     }
     let finder = Finder { graph, bodies };
-    let trips: Vec<f64> = finder.trips();
+    let trips: Vec<f64> = finder.trips(stated);
     let shares: Vec<f64> = finder.shares(&trips);
     // What runs once per iteration also runs when the condition is false, one time more.
     let mut rounds = vec![1.0; bodies.all().len()];
@@ -55,8 +64,12 @@ pub(super) fn executions(graph: &Graph) -> Executions {
         rounds[body.index()] * share
     });
     let frame = |body: BodyId| body.0.checked_sub(1).unwrap_or(NONE);
+    let mut of_node: Vec<f64> = of_node.collect();
+    if let Some(profile) = profile.filter(|_| stated.is_empty()) {
+        measured(graph, profile, &mut of_node);
+    }
     Executions {
-        of_node: of_node.collect(),
+        of_node,
         frame: match bodies.has_loops() {
             true => graph
                 .nodes()
@@ -73,14 +86,28 @@ pub(super) fn executions(graph: &Graph) -> Executions {
     }
 }
 
+/// Replaces estimates by measured executions. A node may have been executed on several devices, in
+/// different runs of one profile or as part of different plans.
+fn measured(graph: &Graph, profile: &RunProfile, of_node: &mut [f64]) {
+    let mut found: BTreeMap<NodeId, f64> = BTreeMap::new();
+    for times in &profile.nodes {
+        if let Some(node) = graph.find_node(&times.node) {
+            *found.entry(node).or_default() += times.executions;
+        }
+    }
+    for (node, executions) in found {
+        of_node[node.index()] = executions;
+    }
+}
+
 struct Finder<'a> {
     graph: &'a Graph,
     bodies: &'a Bodies,
 }
 
 impl Finder<'_> {
-    /// Returns the number of iterations of each body.
-    fn trips(&self) -> Vec<f64> {
+    /// Returns the number of iterations of each body: stated, found, or assumed.
+    fn trips(&self, stated: &[(String, f64)]) -> Vec<f64> {
         let mut trips = vec![TRIPS_ASSUMED; self.bodies.all().len()];
         for node in self.graph.nodes() {
             if self.graph.op(node) == "LoopCond"
@@ -88,6 +115,12 @@ impl Finder<'_> {
                 && let Some(found) = self.trips_of(condition, &mut 0)
             {
                 trips[self.bodies.of_node(node).index()] = found;
+            }
+        }
+        for (body, trips) in self.bodies.all().iter().zip(&mut trips) {
+            let stated = stated.iter().rev().find(|(frame, _)| **frame == *body.name);
+            if let Some(&(_, n_iterations)) = stated {
+                *trips = n_iterations;
             }
         }
         trips

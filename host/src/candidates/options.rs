@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::cost::CostModel;
+use crate::cost::CostSource;
 use crate::graph::AttrSet;
 use crate::graph::Graph;
 use crate::graph::NodeId;
@@ -11,6 +12,7 @@ use crate::names::DeviceId;
 use crate::names::DeviceName;
 use crate::ops::NodeDefError;
 use crate::ops::OpDef;
+use crate::trace::RunProfile;
 
 /// Options of [`super::enumerate`].
 #[derive(Debug, Clone, Default)]
@@ -32,8 +34,19 @@ pub struct PlacementOptions {
     /// A device that is preferred wherever it is legal, before the priorities of kernels and
     /// device types.
     pub default_local_device: Option<DeviceId>,
-    /// The cost model.
+    /// The cost model, for work that no source knows.
     pub cost_model: CostModel,
+    /// Sources of costs, best first: measured times ([`crate::cost::History`]), or an app's own.
+    pub cost_sources: Vec<Arc<dyn CostSource>>,
+    /// Measurements of earlier runs of the graph: policies see them (`last-run`), and expected
+    /// executions are those that were measured. Costs come from [`Self::cost_sources`].
+    pub profile: Option<Arc<RunProfile>>,
+    /// Iterations of loops, by the name of the loop's frame, in place of estimates and
+    /// measurements.
+    pub trip_counts: Vec<(String, f64)>,
+    /// Priorities of nodes that policies may follow, larger first, in place of the nodes' attribute
+    /// `_priority`.
+    pub priorities: Vec<(NodeId, i32)>,
     /// The arguments of ops: their names, which host-memory arguments refer to, and which of them
     /// are references.
     pub op_arguments: Option<Arc<dyn OpArguments>>,
@@ -81,6 +94,34 @@ impl PlacementOptions {
     #[must_use]
     pub fn with_cost_model(mut self, model: CostModel) -> Self {
         self.cost_model = model;
+        self
+    }
+
+    /// Adds a source of costs, after those added before.
+    #[must_use]
+    pub fn with_cost_source(mut self, source: Arc<dyn CostSource>) -> Self {
+        self.cost_sources.push(source);
+        self
+    }
+
+    /// Sets the measurements of earlier runs.
+    #[must_use]
+    pub fn with_profile(mut self, profile: impl Into<Arc<RunProfile>>) -> Self {
+        self.profile = Some(profile.into());
+        self
+    }
+
+    /// Sets the iterations of a loop.
+    #[must_use]
+    pub fn with_trip_count(mut self, frame: impl Into<String>, n_iterations: f64) -> Self {
+        self.trip_counts.push((frame.into(), n_iterations));
+        self
+    }
+
+    /// Sets the priority of a node.
+    #[must_use]
+    pub fn with_priority(mut self, node: NodeId, priority: i32) -> Self {
+        self.priorities.push((node, priority));
         self
     }
 

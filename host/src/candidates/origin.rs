@@ -15,7 +15,7 @@ pub(crate) enum Origin {
     /// [`super::enumerate`], with these options and the kernels registered for the ops of the graph
     /// and its functions.
     Enumerated {
-        options: PlacementOptions,
+        options: Box<PlacementOptions>,
         kernels: Vec<Arc<KernelDef>>,
     },
     /// An app that has stated sets and costs itself.
@@ -30,7 +30,7 @@ impl Origin {
     ) -> Self {
         let of_ops = ops_of(graph).into_iter().flat_map(|op| kernels.of_op(op));
         Self::Enumerated {
-            options: options.clone(),
+            options: Box::new(options.clone()),
             kernels: of_ops.cloned().collect(),
         }
     }

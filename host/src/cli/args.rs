@@ -29,7 +29,8 @@ pub(super) struct DeviceArgs {
     /// Repeatable.
     #[arg(long, value_name = "NAME", help_heading = "Devices")]
     pub(super) device_filter: Vec<String>,
-    /// Plan with the default rates of devices, not with those that `devices --calibrate` measured.
+    /// Plan with the default rates of devices, not with those that `devices --calibrate` measured,
+    /// nor with times of kernels that `run --learn` measured.
     #[arg(long, help_heading = "Devices")]
     pub(super) no_calibration: bool,
     /// Distribute CPU devices over NUMA nodes, and keep their threads there.
@@ -118,6 +119,18 @@ pub(super) struct PlacementArgs {
     /// Place a node on another device if the requested device cannot run it.
     #[arg(long, help_heading = "Placement")]
     pub(super) soft_placement: bool,
+    /// Priority of a node, such as loss=10, larger first; policies may follow it. Repeatable.
+    #[arg(long, value_name = "NODE=N", value_parser = parse_priority, help_heading = "Placement")]
+    pub(super) priority: Vec<(String, i32)>,
+    /// Expected iterations of a loop, by the name of its frame, such as while=100. Repeatable.
+    ///
+    /// Other loops have the count that their condition tells, or that --profile has, or 10.
+    /// `place --nodes` shows frames and counts.
+    #[arg(long, value_name = "LOOP=N", value_parser = parse_trip_count, help_heading = "Placement")]
+    pub(super) trip_count: Vec<(String, f64)>,
+    /// Place by this profile of earlier runs of the graph, which `run --save-profile` wrote.
+    #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath, help_heading = "Placement")]
+    pub(super) profile: Option<PathBuf>,
 
     /// The policy: the name of a shipped one (see `policy list`), or a .wasm file.
     #[arg(
@@ -253,6 +266,13 @@ pub(super) struct RunArgs {
         help_heading = "Execution"
     )]
     pub(super) inter_op_pool: i32,
+    /// Measure some runs in addition, and keep the times of kernels in the cache folder: later
+    /// placements of any graph use them.
+    #[arg(long, help_heading = "Execution")]
+    pub(super) learn: bool,
+    /// Measure some runs in addition, and write what each node took to this file, for --profile.
+    #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath, help_heading = "Output")]
+    pub(super) save_profile: Option<PathBuf>,
     /// Write the fetched tensors to this file, as arrays out/FETCH.
     #[arg(long, value_name = "F.npz", value_hint = ValueHint::FilePath, help_heading = "Output")]
     pub(super) output: Option<PathBuf>,
@@ -275,6 +295,8 @@ impl RunArgs {
             || self.repeat > 0
             || self.warmup > 0
             || self.inter_op_pool != 0
+            || self.learn
+            || self.save_profile.is_some()
     }
 }
 
@@ -315,6 +337,22 @@ fn parse_pin(text: &str) -> Result<(String, String), String> {
             "`{text}` is not a pin; expected NODE=DEVICE such as conv1=CPU:1"
         )),
     }
+}
+
+fn parse_priority(text: &str) -> Result<(String, i32), String> {
+    let parsed = text.rsplit_once('=').filter(|(node, _)| !node.is_empty());
+    let parsed = parsed.and_then(|(node, number)| Some((node.to_owned(), number.parse().ok()?)));
+    parsed.ok_or_else(|| {
+        format!("`{text}` is not a priority; expected NODE=N with a whole number, such as loss=10")
+    })
+}
+
+fn parse_trip_count(text: &str) -> Result<(String, f64), String> {
+    let parsed = text.rsplit_once('=').and_then(|(frame, count)| {
+        let count: f64 = count.parse().ok()?;
+        (!frame.is_empty() && count.is_finite() && count >= 0.0).then(|| (frame.to_owned(), count))
+    });
+    parsed.ok_or_else(|| format!("`{text}` is not a trip count; expected LOOP=N such as while=100"))
 }
 
 /// Above 1, memory is paged to and from the host; a hundredfold leaves nothing of a GPU's speed.

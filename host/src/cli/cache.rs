@@ -1,5 +1,5 @@
-//! `placewright cache`: shows or clears the folder of compiled policies, compiled kernels
-//! and measured rates.
+//! `placewright cache`: shows or clears the folder of compiled policies, compiled kernels,
+//! measured rates and measured times.
 
 use anyhow::Context;
 use anyhow::Result;
@@ -13,6 +13,7 @@ use super::output::Output;
 use super::units::count;
 use super::units::show_bytes;
 use crate::cost::Calibrations;
+use crate::cost::History;
 use crate::store::CacheFolder;
 
 #[derive(Debug, Args)]
@@ -51,6 +52,18 @@ pub(super) fn calibrations(devices: &DeviceArgs) -> Result<Option<Calibrations>>
         return Ok(None);
     }
     Ok(open()?.map(Calibrations::in_folder))
+}
+
+/// Opens the history of kernels in the user's cache folder; `None` if it is not wanted, or there
+/// is no folder.
+///
+/// # Errors
+/// As [`open`].
+pub(super) fn history(devices: &DeviceArgs) -> Result<Option<History>> {
+    if devices.no_calibration {
+        return Ok(None);
+    }
+    Ok(open()?.map(History::in_folder))
 }
 
 /// Runs the command.

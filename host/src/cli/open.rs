@@ -42,9 +42,13 @@ use crate::session::Session;
 use crate::session::SessionBuilder;
 use crate::session::SessionReport;
 use crate::trace::Recorder;
+use crate::trace::RunProfile;
 
 /// Bytes of a saved placement.
 const SAVED_BYTES_MAX: u64 = 1 << 29;
+
+/// Bytes of a profile.
+const PROFILE_BYTES_MAX: u64 = 1 << 29;
 
 /// A session, and the policy that was requested for it.
 #[derive(Debug)]
@@ -75,6 +79,14 @@ pub(super) fn open(
         Ok(Some(calibrations)) => builder = builder.with_calibrations(calibrations),
         Ok(None) => {}
         Err(err) => output.note(format_args!("{err:#}; measured rates are not used")),
+    }
+    match cache::history(&args.devices) {
+        Ok(Some(history)) => builder = builder.with_history(history),
+        Ok(None) => {}
+        Err(err) => output.note(format_args!("{err:#}; measured times are not used")),
+    }
+    if let Some(path) = &args.profile {
+        builder = builder.with_profile(read_profile(path)?);
     }
     let progress = Progress::spinner(format!("placing {}", graph.display()));
     builder = builder
@@ -137,6 +149,14 @@ pub(super) fn open(
     })
 }
 
+/// Reads a profile of earlier runs.
+fn read_profile(path: &Path) -> Result<RunProfile> {
+    let context = || format!("--profile {}", path.display());
+    let remedy = "a profile of a million nodes has a fifth of that";
+    let bytes = files::read(path, PROFILE_BYTES_MAX, remedy).with_context(context)?;
+    RunProfile::from_json(&bytes).with_context(context)
+}
+
 /// A session builder with the graph, the devices and the requests of the user.
 pub(super) fn builder(
     graph: &Path,
@@ -149,6 +169,14 @@ pub(super) fn builder(
     let pins = args.pin.iter();
     let builder = pins.fold(builder, |builder, (node, device)| {
         builder.with_pin(node, device)
+    });
+    let priorities = args.priority.iter();
+    let builder = priorities.fold(builder, |builder, (node, priority)| {
+        builder.with_priority(node, *priority)
+    });
+    let trip_counts = args.trip_count.iter();
+    let builder = trip_counts.fold(builder, |builder, (frame, n_iterations)| {
+        builder.with_trip_count(frame, *n_iterations)
     });
     Ok(builder
         .with_graph_def_file(graph)

@@ -104,12 +104,14 @@ pub(super) fn check(
         ("--policy", policy.as_deref()),
         ("--placement", placement.placement.as_deref()),
         ("--diff", diff),
+        ("--profile", placement.profile.as_deref()),
         ("--check", run.check.as_deref()),
         ("--feeds", run.feeds.as_deref()),
     ];
     let written = [
         ("--save-placement", placement.save_placement.as_deref()),
         ("--trace", run.trace.as_deref()),
+        ("--save-profile", run.save_profile.as_deref()),
         ("--output", run.output.as_deref()),
     ];
     let present = |(name, path): (&'static str, Option<&Path>)| Some((name, place_of(path?)));

@@ -23,6 +23,7 @@ use super::summary::PlacementView;
 use super::table::Table;
 use super::units::count;
 use super::units::show_bytes;
+use super::units::show_ns;
 use crate::graph::BodyId;
 use crate::graph::Graph;
 use crate::graph::NodeId;
@@ -129,6 +130,10 @@ struct NodeRow {
     r#loop: Option<String>,
     /// Expected executions in one run.
     executions: f64,
+    /// Expected time of one execution on its device, in ns.
+    cost_ns: f64,
+    /// Number of measurements behind the cost; 0 if it follows from the device's rates.
+    cost_samples: u32,
     /// The policy's reasons, if it gave any.
     reasons: Vec<String>,
 }
@@ -345,6 +350,10 @@ fn nodes(placement: &Placement) -> Vec<NodeRow> {
             function: graph.function_of(node).map(str::to_owned),
             r#loop: loop_of(node),
             executions: executions.get(node.index()).copied().unwrap_or(1.0),
+            cost_ns: placement.candidates().cost_ns(node, placement.device(node)),
+            cost_samples: placement
+                .candidates()
+                .cost_samples(node, placement.device(node)),
             reasons: Vec::new(),
         })
         .collect();
@@ -406,11 +415,12 @@ fn node_table(nodes: &[NodeRow]) -> Table {
         head.extend(["loop", "runs"]);
     }
     let runs_column = head.len() - 1;
-    head.extend(["requested", "why"]);
-    let mut table = Table::new(head);
+    head.extend(["cost", "samples", "requested", "why"]);
+    let mut numbers = vec![runs_column + 1, runs_column + 2];
     if is_repeated {
-        table = table.with_numbers(&[runs_column]);
+        numbers.push(runs_column);
     }
+    let mut table = Table::new(head).with_numbers(&numbers);
     for node in nodes {
         let mut cells = vec![node.name.clone(), node.op.clone(), node.device.clone()];
         if has_functions {
@@ -421,6 +431,7 @@ fn node_table(nodes: &[NodeRow]) -> Table {
             let runs = runs.trim_end_matches('0').trim_end_matches('.');
             cells.extend([node.r#loop.clone().unwrap_or_default(), runs.to_owned()]);
         }
+        cells.extend([show_ns(node.cost_ns), node.cost_samples.to_string()]);
         cells.extend([node.requested.clone(), node.reasons.join("; ")]);
         table.add_row(cells);
     }

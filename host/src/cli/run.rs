@@ -1,5 +1,6 @@
 //! `placewright run`: places a graph, executes it, checks the results and prints the times.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -13,6 +14,7 @@ use super::Outcome;
 use super::UsageError;
 use super::args::PlacementArgs;
 use super::args::RunArgs;
+use super::cache;
 use super::check::CheckReport;
 use super::compare::Tolerance;
 use super::feeds::Feeds;
@@ -50,6 +52,10 @@ use crate::trace::Recorder;
 /// Number of values that are shown of each output.
 const N_VALUES_SHOWN: usize = 6;
 
+/// Least and most runs that are measured for --learn and --save-profile.
+const N_RUNS_MEASURED: u32 = 7;
+const N_RUNS_MEASURED_MAX: u32 = 100;
+
 #[derive(Debug, Args)]
 pub(super) struct RunCommand {
     /// A frozen TensorFlow GraphDef (.pb).
@@ -71,8 +77,26 @@ struct Report<'a> {
     seed: u64,
     outputs: Vec<OutputRow>,
     timing: Timing,
+    /// What the placement expected of a run of the whole graph, beside the median: 0.9 means that
+    /// runs take longer than expected. `null` without timed runs.
+    expected_by_median: Option<f64>,
+    /// With --learn or --save-profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<ProfileView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     check: Option<CheckReport>,
+}
+
+/// What measured runs took.
+#[derive(Debug, Serialize)]
+struct ProfileView {
+    n_runs: u32,
+    run_ns: f64,
+    /// Nodes whose times were added to the history; `null` without --learn.
+    n_learned: Option<usize>,
+    /// Sum of the times of kernels, beside the sum that the placement expected of the same nodes.
+    kernels_ns: f64,
+    expected_kernels_ns: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -127,6 +151,7 @@ pub(super) fn run(
     // is reported before one of the trace, as it says more.
     let executed = executed?;
     let work = work?;
+    let profile = profile(&opened, &work, command)?;
     let (tensors, timing) = executed.context("nothing was executed")?;
     traced?;
     let fetched: Vec<(String, Tensor)> = work.fetches.iter().cloned().zip(tensors).collect();
@@ -163,7 +188,9 @@ pub(super) fn run(
                 first_values: first_values(tensor, N_VALUES_SHOWN),
             })
             .collect(),
+        expected_by_median: (timing.n_runs > 0).then(|| expected_by(&opened, timing.median_ns)),
         timing,
+        profile,
         check,
     };
     report.show(output)?;
@@ -175,6 +202,51 @@ pub(super) fn run(
     } else {
         Outcome::Done
     })
+}
+
+/// Returns how much of the time of a run the placement expected.
+#[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
+fn expected_by(opened: &Opened, median_ns: u64) -> f64 {
+    opened.view().expected_ns() / (median_ns as f64).max(1.0)
+}
+
+/// Measures runs, if flags ask for it, and keeps what they took.
+fn profile(opened: &Opened, work: &Work, command: &RunCommand) -> Result<Option<ProfileView>> {
+    let args = &command.run;
+    if !args.learn && args.save_profile.is_none() {
+        return Ok(None);
+    }
+    let n_runs = args.repeat.clamp(N_RUNS_MEASURED, N_RUNS_MEASURED_MAX);
+    let (feeds, fetches) = work.names();
+    let progress = Progress::spinner("measuring");
+    let session = &opened.session;
+    let profile = session.measure(&feeds, &fetches, &[], n_runs)?;
+    drop(progress);
+    if let Some(path) = &args.save_profile {
+        output_file::write(path, |file| Ok(file.write_all(&profile.to_json())?))?;
+    }
+    let learn = || -> Result<usize> {
+        let history = cache::history(&command.placement.devices)?;
+        let history = history.context("--learn: there is no cache folder to keep times in")?;
+        Ok(history.learn(&profile, &session.graph(), &session.devices())?)
+    };
+    let placement = &opened.placement;
+    let (mut kernels_ns, mut expected_kernels_ns) = (0.0, 0.0);
+    for times in &profile.nodes {
+        let node = placement.graph().find_node(&times.node);
+        let device = placement.device_set().find_by_name(&times.device);
+        if let (Some(node), Some(device)) = (node, device) {
+            kernels_ns += times.executions * times.ns;
+            expected_kernels_ns += placement.candidates().work_ns(node, device);
+        }
+    }
+    Ok(Some(ProfileView {
+        n_runs: profile.n_runs,
+        run_ns: profile.run_ns,
+        n_learned: args.learn.then(learn).transpose()?,
+        kernels_ns,
+        expected_kernels_ns,
+    }))
 }
 
 /// Checks that the pool that --inter-op-pool selects exists.
@@ -279,14 +351,19 @@ impl Work {
     }
 }
 
+impl Work {
+    /// Returns feeds and fetches as sessions take them.
+    fn names(&self) -> (Vec<(&str, Tensor)>, Vec<&str>) {
+        let feeds = self.feeds.iter();
+        let feeds = feeds.map(|(name, tensor)| (name.as_str(), tensor.clone()));
+        let fetches = self.fetches.iter().map(String::as_str);
+        (feeds.collect(), fetches.collect())
+    }
+}
+
 /// Returns the fetches of the last run, and the times.
 fn execute(opened: &Opened, work: &Work, args: &RunArgs) -> Result<(Vec<Tensor>, Timing)> {
-    let feeds: Vec<(&str, Tensor)> = work
-        .feeds
-        .iter()
-        .map(|(name, tensor)| (name.as_str(), tensor.clone()))
-        .collect();
-    let fetches: Vec<&str> = work.fetches.iter().map(String::as_str).collect();
+    let (feeds, fetches) = work.names();
     let options = RunOptions::default().with_inter_op_thread_pool(args.inter_op_pool);
     let run =
         || -> Result<Vec<Tensor>> { Ok(opened.session.run_with(&feeds, &fetches, &[], &options)?) };
@@ -344,7 +421,29 @@ impl Report<'_> {
         }
         output.table(&table)?;
         output.line("")?;
-        output.line(&self.timing)?;
+        match self.expected_by_median {
+            Some(ratio) => output.line(format_args!(
+                "{}; expected {:.0} % of the median",
+                self.timing,
+                100.0 * ratio
+            ))?,
+            None => output.line(&self.timing)?,
+        }
+        if let Some(profile) = &self.profile {
+            output.line(format_args!(
+                "measured {}: median {}, kernels {} (expected {})",
+                count(profile.n_runs as usize, "run"),
+                show_ns(profile.run_ns),
+                show_ns(profile.kernels_ns),
+                show_ns(profile.expected_kernels_ns)
+            ))?;
+            if let Some(n_learned) = profile.n_learned {
+                let learned = count(n_learned, "node");
+                output.line(format_args!(
+                    "the times of {learned} are kept for later placements"
+                ))?;
+            }
+        }
         if let Some(check) = &self.check {
             output.line("")?;
             check.show(output)?;

@@ -102,6 +102,11 @@ impl<'a> PlacementView<'a> {
         }
     }
 
+    /// Makespan of one run by the cost model.
+    pub(super) fn expected_ns(&self) -> f64 {
+        self.expected_ns
+    }
+
     /// Prints it for people.
     pub(super) fn show(&self, output: &mut Output) -> Result<()> {
         let used = self

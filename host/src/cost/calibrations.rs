@@ -248,7 +248,7 @@ impl fmt::Display for RatesKey {
 
 /// Describes this build and the host's processor. Debug and release builds have different kernels,
 /// and a container may have fewer processors than the machine.
-fn machine() -> String {
+pub(super) fn machine() -> String {
     let build = if cfg!(debug_assertions) {
         "debug"
     } else {

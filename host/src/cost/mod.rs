@@ -2,18 +2,22 @@
 //!
 //! [`CostModel`] computes nanoseconds from the work of a node and the rates of a device.
 //! [`calibrate()`] measures the rates of a device with its own kernels, and [`Calibrations`] keeps
-//! them for later device sets. This module does not depend on graphs or placements, except that it
-//! reads the attributes of the nodes whose kernels it times.
+//! them for later device sets. A [`CostSource`] knows better than rates: [`History`] has the times
+//! of kernels that were executed before. This module does not depend on placements.
 
 mod calibrate;
 mod calibration;
 mod calibrations;
 mod classes;
+mod history;
 mod model;
 mod probe;
+mod source;
 
 pub use calibrate::{CalibrateError, CalibrateOptions, calibrate, computes_alike};
 pub use calibration::{Calibration, LinkDirection, MeasuredLink, Sample};
 pub use calibrations::{Calibrations, CalibrationsError, RatesKey};
 pub use classes::{CostClass, CostClasses, LinkEnd};
+pub use history::History;
 pub use model::CostModel;
+pub use source::{CostSource, KernelCosts, NodeWork, Prediction, WorkKey, WorkKeys};

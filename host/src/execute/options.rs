@@ -177,6 +177,11 @@ pub struct RunOptions {
     pub timeout: Option<Duration>,
     /// Records this run, instead of the executor's recorder.
     pub recorder: Option<Recorder>,
+    /// Whether the run waits for the device after each kernel, so that the recorded events of
+    /// kernels last as long as their work, also on devices that work on after the kernel has
+    /// returned; false by default. Such a run is slower. Has no effect on runs that are not
+    /// recorded, and none on asynchronous kernels, whose events last as long as their work anyway.
+    pub sync_kernels: bool,
     /// Which of the executor's thread pools executes steps besides the caller's thread (TensorFlow
     /// `inter_op_thread_pool`): an index into [`ExecutorOptions::session_inter_op_pools`], 0 by
     /// default. With -1 the caller's thread executes all steps, except that the first pool helps
@@ -203,6 +208,13 @@ impl RunOptions {
     #[must_use]
     pub fn with_recorder(mut self, recorder: Recorder) -> Self {
         self.recorder = Some(recorder);
+        self
+    }
+
+    /// Sets [`Self::sync_kernels`].
+    #[must_use]
+    pub fn with_sync_kernels(mut self, is_wanted: bool) -> Self {
+        self.sync_kernels = is_wanted;
         self
     }
 

@@ -23,6 +23,7 @@ use crate::names::DeviceId;
 use crate::partition::Fused;
 use crate::plan::{ExecutionPlan, MemorySpace, Settled, Step, StepId, StepKind, is_constant};
 use crate::tensor::{OutOfMemory, Tensor};
+use crate::trace::FusedNodes;
 
 /// How a node is executed.
 #[derive(Clone)]
@@ -73,6 +74,8 @@ pub(super) struct Program {
     contexts: Contexts,
     /// The steps that execute fused nodes or a cluster.
     pub(super) fused: FusedSteps,
+    /// The nodes of each such step, for events.
+    pub(super) fused_nodes: FxHashMap<StepId, Arc<FusedNodes>>,
     /// Whether a kernel or a copy out of a device ends later than it starts.
     pub(super) is_async: bool,
     /// Number of concurrent runs to reserve memory for.
@@ -125,6 +128,21 @@ impl Program {
             .get(device)
             .map_or("<no such device>", |device| &device.attributes().name)
     }
+}
+
+/// Returns the nodes of each step that computes several.
+fn fused_nodes(fused: &FusedSteps) -> FxHashMap<StepId, Arc<FusedNodes>> {
+    let steps = fused.iter().map(|(&step, fused)| {
+        let nodes = FusedNodes {
+            op: match fused {
+                Fused::Nodes(fused) => fused.op.clone(),
+                Fused::Cluster(_) => String::new(),
+            },
+            nodes: fused.nodes().to_vec(),
+        };
+        (step, Arc::new(nodes))
+    });
+    steps.collect()
 }
 
 /// Returns per value whether a switch, a merge or a loop passes it on.
@@ -243,6 +261,7 @@ impl KernelCache {
             graph: Arc::clone(&self.graph),
             devices: Arc::clone(&self.devices),
             contexts,
+            fused_nodes: fused_nodes(&fused),
             fused,
             is_async,
             n_runs: self.n_runs,

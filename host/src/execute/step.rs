@@ -161,6 +161,9 @@ impl<'a> OpExecution<'a> {
                 let span = listeners.kernel_span(self.program, node, device, queue_wait_ns);
                 let _entered = span.enter();
                 let bytes = self.execute()?;
+                if self.request.options.sync_kernels {
+                    self.sync_device()?;
+                }
                 span.record("output_bytes", bytes);
                 bytes
             }
@@ -168,6 +171,16 @@ impl<'a> OpExecution<'a> {
         };
         self.report(start_ns, bytes, events);
         Ok(())
+    }
+
+    /// Waits for the device, so that the event of a kernel lasts as long as its work.
+    fn sync_device(&self) -> Result<(), ExecuteError> {
+        let device = kernel_device(&self.program.devices, self.operation.device);
+        device.sync().map_err(|source| ExecuteError::Device {
+            device: device.attributes().name.clone(),
+            doing: "waiting for a kernel",
+            source: Box::new(source),
+        })
     }
 
     /// Reports the end of the operation to the listeners, and measures it.
@@ -206,6 +219,7 @@ impl<'a> OpExecution<'a> {
             StepKind::Execute(node) => EventKind::Kernel {
                 run,
                 node,
+                fused: self.program.fused_nodes.get(&self.operation.step).cloned(),
                 device,
                 queue_wait_ns: times.queue_wait_ns,
                 output_bytes: bytes,

@@ -461,6 +461,10 @@ fn write_options(writer: &mut DigestWriter, candidates: &Candidates, options: &P
         cost_model,
         op_arguments: _,
         n_concurrent_runs,
+        cost_sources,
+        profile,
+        trip_counts,
+        priorities,
     } = options;
     let (graph, devices) = (candidates.graph(), candidates.device_set());
     let device_name = |device: DeviceId| candidates.device_name(device.0);
@@ -497,6 +501,24 @@ fn write_options(writer: &mut DigestWriter, candidates: &Candidates, options: &P
     writer.option(default, DigestWriter::text);
     writer.f64s(&[cost_model.compute_efficiency, cost_model.memory_efficiency]);
     writer.u64((*n_concurrent_runs).max(1) as u64);
+    // What they say is in the columns.
+    let nodes = candidates.nodes();
+    if !cost_sources.is_empty() {
+        writer.u32s(&nodes.cost_row);
+        writer.f64s(&nodes.costs);
+        writer.u32s(&nodes.cost_samples);
+    }
+    if profile.is_some() || !trip_counts.is_empty() {
+        writer.f64s(&nodes.executions);
+    }
+    if let Some(profile) = profile {
+        writer.bytes(&profile.to_json());
+    }
+    if !priorities.is_empty() {
+        writer.list(&nodes.user_priority, |writer, priority| {
+            writer.u32(priority.cast_unsigned());
+        });
+    }
 }
 
 fn write_stated(writer: &mut DigestWriter, candidates: &Candidates) {

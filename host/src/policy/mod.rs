@@ -15,6 +15,7 @@ mod form;
 mod identity;
 mod inspect;
 mod ladder;
+mod last_run;
 mod limiter;
 mod limits;
 mod loaded;

@@ -8,6 +8,7 @@ use placewright_guest::source::{
 };
 use std::borrow::Cow;
 
+use super::last_run::last_run;
 use super::limits::PolicyLimits;
 use crate::candidates::Candidates;
 use crate::device::LinkRates;
@@ -221,7 +222,8 @@ impl GraphSource for View {
     }
 
     fn last_run(&self) -> Option<Profile> {
-        None
+        let profile = self.candidates.profile()?;
+        Some(last_run(&self.candidates, profile))
     }
 }
 

@@ -39,6 +39,22 @@ pub(super) fn resolve(
     Ok(())
 }
 
+/// Adds priorities of nodes that are given by name to those of the options.
+///
+/// # Errors
+/// [`Error::UnknownNode`].
+pub(super) fn prioritize(
+    priorities: &[(String, i32)],
+    graph: &Graph,
+    options: &mut PlacementOptions,
+) -> Result<(), Error> {
+    for (node, priority) in priorities {
+        let found = names::find_target(graph, node)?;
+        options.priorities.push((found, *priority));
+    }
+    Ok(())
+}
+
 /// Checks that a device matches the scope, unless nodes may run elsewhere.
 ///
 /// # Errors

@@ -4,15 +4,19 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::OnceLock;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tracing::debug_span;
+use tracing::warn;
 
 use super::builder::SessionBuilder;
 use super::group::Member;
 use super::names;
 use super::recent::Recent;
 use super::report::SessionReport;
+use crate::cost::History;
 use crate::device::DeviceManager;
 use crate::device::DeviceSet;
 use crate::error::Error;
@@ -26,6 +30,7 @@ use crate::tensor::Tensor;
 use crate::trace::Event;
 use crate::trace::EventKind;
 use crate::trace::Recorder;
+use crate::trace::RunProfile;
 use crate::trace::Trace;
 use crate::trace::TraceNames;
 use crate::trace::meters;
@@ -55,6 +60,8 @@ pub(super) struct Placed {
     pub(super) member: Arc<Member>,
     plans: Mutex<Recent<RunRequest, Arc<PreparedPlan>>>,
     device_manager: OnceLock<Arc<DeviceManager>>,
+    /// Runs so far, if the session learns from some of them.
+    n_learning_runs: AtomicU64,
 }
 
 /// The times at which nodes or devices were last renumbered, by the recorder's clock.
@@ -90,6 +97,7 @@ impl Placed {
             member: parts.member,
             plans: Mutex::new(Recent::new(N_PLANS_MAX)),
             device_manager: OnceLock::new(),
+            n_learning_runs: AtomicU64::new(0),
         }
     }
 
@@ -125,15 +133,18 @@ impl Placed {
         if let Some(start) = &self.trace_start {
             events.retain(|event| start.includes(event));
         }
+        self.named(events)
+    }
+
+    /// Returns events with the names of this state.
+    fn named(&self, events: Vec<Event>) -> Trace {
+        let devices = self.devices().iter();
+        let devices = devices.map(|(_, device)| device.attributes().name.clone());
         Trace {
             events,
             names: TraceNames {
                 graph: Arc::clone(self.graph()),
-                devices: self
-                    .devices()
-                    .iter()
-                    .map(|(_, device)| device.attributes().name.clone())
-                    .collect(),
+                devices: devices.collect(),
             },
         }
     }
@@ -190,13 +201,64 @@ impl Placed {
         feeds: Vec<Tensor>,
         options: &RunOptions,
     ) -> Result<Vec<Tensor>, Error> {
+        let setup = &self.recipe.placement;
+        if let Some(history) = setup.history.as_ref().filter(|_| setup.learns) {
+            let number = self.n_learning_runs.fetch_add(1, Ordering::Relaxed) + 1;
+            if is_learned(number) && options.recorder.is_none() && !self.recorder.is_on() {
+                return self.run_and_learn(prepared, feeds, options, history);
+            }
+        }
         Ok(self.executor.run_owned(prepared, feeds, options)?)
+    }
+
+    /// Runs a plan, and adds the times of its kernels to the history.
+    fn run_and_learn(
+        &self,
+        prepared: &Arc<PreparedPlan>,
+        feeds: Vec<Tensor>,
+        options: &RunOptions,
+        history: &History,
+    ) -> Result<Vec<Tensor>, Error> {
+        let recorder = Recorder::on();
+        let measured = options.clone().with_recorder(recorder.clone());
+        let measured = measured.with_sync_kernels(true);
+        let fetched = self.executor.run_owned(prepared, feeds, &measured)?;
+        let profile = self.named(recorder.events()).profile();
+        if let Err(problem) = history.learn(&profile, self.graph(), self.devices()) {
+            // The run is what the caller wants.
+            warn!(target: targets::SESSION, %problem, "measured times are not kept");
+        }
+        Ok(fetched)
+    }
+
+    /// Runs a plan so often, after one run that is not measured, and returns what the runs took.
+    pub(super) fn measure(
+        &self,
+        prepared: &Arc<PreparedPlan>,
+        feeds: &[Tensor],
+        n_runs: u32,
+    ) -> Result<RunProfile, Error> {
+        let recorder = Recorder::on();
+        let options = RunOptions::default()
+            .with_recorder(recorder.clone())
+            .with_sync_kernels(true);
+        for _ in 0..=n_runs.max(1) {
+            self.executor
+                .run_owned(prepared, feeds.to_vec(), &options)?;
+        }
+        Ok(self.named(recorder.events()).profile())
     }
 
     fn stage(&self, started: Instant, name: &'static str) {
         let kind = EventKind::Stage { name: name.into() };
         self.recorder.record_since(started, kind);
     }
+}
+
+/// Whether a session that learns measures the run of this number: powers of 4 beyond the first, in
+/// which kernels and constants are created.
+fn is_learned(number: u64) -> bool {
+    number > 1 && number.is_power_of_two() && number.trailing_zeros().is_multiple_of(2)
 }
 
 impl TraceStart {

@@ -9,13 +9,15 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
 use serde::Serialize;
 
 use super::entry::{CacheKey, FILE_SUFFIX, HEADER_BYTES};
 
 /// The start of the name of a file that is still being written.
 const TEMPORARY_PREFIX: &str = ".writing-";
+/// The file that processes lock while they update an entry. It stays empty.
+const LOCK_FILE: &str = ".lock";
 /// An unfinished file of this age belongs to a process that has ended, since writing takes some
 /// milliseconds.
 const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
@@ -229,6 +231,36 @@ impl CacheFolder {
         Ok(())
     }
 
+    /// Replaces the bytes under a key by what `change` makes of them; `None` stands for no entry,
+    /// or a damaged one. Processes that do this for one key take turns, so that none loses what
+    /// another has added. Returns what `change` returns beside the bytes.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] if the entry cannot be written.
+    pub fn update<T>(
+        &self,
+        key: &CacheKey,
+        change: impl FnOnce(Option<Vec<u8>>) -> (Vec<u8>, T),
+    ) -> Result<T, StoreError> {
+        // Not the entry itself, which each write replaces by another file.
+        let lock = rustix::fs::openat(
+            &self.directory,
+            LOCK_FILE,
+            OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::RUSR | Mode::WUSR,
+        )
+        .and_then(|file| {
+            rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
+            Ok(file)
+        })
+        .map_err(|source| self.io_error("locking it", source.into()))?;
+        let (bytes, result) = change(self.read(key));
+        let written = self.write(key, &bytes);
+        // Closing the file releases the lock.
+        drop(lock);
+        written.map(|()| result)
+    }
+
     /// Removes every entry, and returns their number and size. Files that other processes are
     /// writing remain.
     ///
@@ -404,6 +436,29 @@ mod tests {
 
     fn key(name: &str) -> CacheKey {
         CacheKey::new("test", &[name.as_bytes()])
+    }
+
+    #[test]
+    fn concurrent_updates_lose_nothing() {
+        let (_parent, folder) = folder();
+        let path = folder.path().to_owned();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    // As another process would: with a folder of its own.
+                    let folder = CacheFolder::open(&path).unwrap();
+                    for _ in 0..25 {
+                        let add = |old: Option<Vec<u8>>| {
+                            let mut bytes = old.unwrap_or_default();
+                            bytes.push(1);
+                            (bytes, ())
+                        };
+                        folder.update(&key("a"), add).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(folder.read(&key("a")).unwrap(), [1; 100]);
     }
 
     #[test]

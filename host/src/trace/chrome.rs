@@ -415,21 +415,26 @@ fn describe(slice: &Slice<'_>, names: &TraceNames) -> (String, &'static str, Val
         EventKind::Kernel {
             run,
             node,
+            fused,
             device,
             queue_wait_ns,
             output_bytes,
-        } => (
-            names.node(*node).to_owned(),
-            "kernel",
-            json!({
+        } => {
+            let mut args = json!({
                 "run": run,
                 "node": names.node(*node),
                 "op": names.op(*node),
                 "device": names.device(*device),
                 "queue_wait_ns": queue_wait_ns,
                 "output_bytes": output_bytes,
-            }),
-        ),
+            });
+            if let Some(fused) = fused {
+                let nodes = fused.nodes.iter().map(|&node| names.node(node));
+                args["kernel"] = fused.op.as_str().into();
+                args["computes"] = nodes.collect::<Vec<_>>().into();
+            }
+            (names.node(*node).to_owned(), "kernel", args)
+        }
         EventKind::Transfer {
             run,
             payload,

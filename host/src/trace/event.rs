@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -66,12 +67,14 @@ pub enum EventKind {
         /// Number of the iteration, from 0.
         iteration: Option<u64>,
     },
-    /// One execution of a node.
+    /// One execution of a node, or of several that one kernel computes.
     Kernel {
         /// Number of the run.
         run: u64,
-        /// The node.
+        /// The node; the last one, if the kernel computes several.
         node: NodeId,
+        /// The nodes that the kernel computes, if there are several.
+        fused: Option<Arc<FusedNodes>>,
         /// The device.
         device: DeviceId,
         /// Time for which it was ready and did not start, in ns: from the end of the last
@@ -133,6 +136,15 @@ pub enum EventKind {
         /// Bytes moved.
         bytes: u64,
     },
+}
+
+/// Several nodes that one kernel computes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FusedNodes {
+    /// The op of the kernel; empty if the device has prepared the nodes as a cluster.
+    pub op: String,
+    /// The nodes, in topological order.
+    pub nodes: Vec<NodeId>,
 }
 
 /// The way of a transfer.

@@ -49,11 +49,13 @@
 mod chrome;
 mod event;
 pub mod meters;
+mod profile;
 mod recorder;
 mod summary;
 pub mod targets;
 
-pub use event::{Event, EventKind, TransferWay};
+pub use event::{Event, EventKind, FusedNodes, TransferWay};
 pub use meters::describe_metrics;
+pub use profile::{NodeTimes, ProfileError, RunProfile, TransferTimes};
 pub use recorder::{Recorder, Trace, TraceNames};
 pub use summary::{KernelRow, TraceSummary, TransferRow};

@@ -177,6 +177,7 @@ mod tests {
             kind: EventKind::Kernel {
                 run: 0,
                 node: NodeId(0),
+                fused: None,
                 device: DeviceId(device),
                 queue_wait_ns: 2,
                 output_bytes: 0,

@@ -122,7 +122,6 @@ impl GraphSource for wit::graphs::Graph {
             device: profile.device(),
             mean_ns: profile.mean(),
             samples: profile.samples(),
-            peak_bytes_per_device: profile.peak_bytes_per_device(),
             runs: profile.runs(),
             starts_ns: profile.starts(),
             transfer_mean_ns: profile.transfer_mean(),

@@ -465,10 +465,6 @@ impl graphs::HostProfile for State {
         self.profile_column(&profile, |profile| &profile.samples)
     }
 
-    fn peak_bytes_per_device(&mut self, profile: Resource<ProfileHandle>) -> Result<Vec<u64>> {
-        self.profile_column(&profile, |profile| &profile.peak_bytes_per_device)
-    }
-
     fn runs(&mut self, profile: Resource<ProfileHandle>) -> Result<u32> {
         self.charge(0)?;
         Ok(self.profile(&profile)?.runs)

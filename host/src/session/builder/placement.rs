@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::SessionBuilder;
 use crate::candidates::Candidates;
 use crate::candidates::PlacementOptions;
+use crate::cost::History;
 use crate::device::DeviceSet;
 use crate::error::Error;
 use crate::execute::ExecutorOptions;
@@ -13,6 +14,7 @@ use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::ops::OpRegistry;
 use crate::session::pins;
+use crate::trace::RunProfile;
 
 /// What restricts the placement.
 #[derive(Debug, Clone, Default)]
@@ -21,6 +23,12 @@ pub(in crate::session) struct PlacementSetup {
     allow_soft_placement: Option<bool>,
     /// Nodes and devices by name.
     pub(in crate::session) pins: Vec<(String, String)>,
+    /// Nodes and priorities, by name.
+    priorities: Vec<(String, i32)>,
+    trip_counts: Vec<(String, f64)>,
+    profile: Option<Arc<RunProfile>>,
+    pub(in crate::session) history: Option<History>,
+    pub(in crate::session) learns: bool,
     pub(in crate::session) is_logged: bool,
     pub(in crate::session) candidates: Option<Candidates>,
     /// Nodes that keep the devices that they had before the graph grew, by name.
@@ -64,6 +72,51 @@ impl SessionBuilder {
     #[must_use]
     pub fn with_pin(mut self, node: impl Into<String>, device: impl Into<String>) -> Self {
         self.placement.pins.push((node.into(), device.into()));
+        self
+    }
+
+    /// Sets the priority of a node, larger first, in place of its attribute `_priority`. Policies
+    /// see it (`user-priority`) and may follow it.
+    #[must_use]
+    pub fn with_priority(mut self, node: impl Into<String>, priority: i32) -> Self {
+        self.placement.priorities.push((node.into(), priority));
+        self
+    }
+
+    /// Sets the expected iterations of a loop, by the name of its frame, such as `while`. Other
+    /// loops have the count that their condition tells, or that [`Self::with_profile`] has
+    /// measured, or 10.
+    #[must_use]
+    pub fn with_trip_count(mut self, frame: impl Into<String>, n_iterations: f64) -> Self {
+        self.placement
+            .trip_counts
+            .push((frame.into(), n_iterations));
+        self
+    }
+
+    /// Sets measurements of earlier runs of the graph ([`Session::measure`]). Costs and executions
+    /// of its nodes are those measured, and policies see the rest (`last-run`).
+    ///
+    /// [`Session::measure`]: crate::session::Session::measure
+    #[must_use]
+    pub fn with_profile(mut self, profile: impl Into<Arc<RunProfile>>) -> Self {
+        self.placement.profile = Some(profile.into());
+        self
+    }
+
+    /// Sets the history of measured kernels. Work that it knows costs what was measured, on any
+    /// graph. A profile takes precedence over it.
+    #[must_use]
+    pub fn with_history(mut self, history: History) -> Self {
+        self.placement.history = Some(history);
+        self
+    }
+
+    /// Sets whether runs of the session add to its history; false by default. The runs with the
+    /// numbers 4, 16, 64 and so on are measured, and take longer.
+    #[must_use]
+    pub fn with_learning(mut self, is_wanted: bool) -> Self {
+        self.placement.learns = is_wanted;
         self
     }
 
@@ -143,6 +196,18 @@ impl PlacementSetup {
             options.allow_soft_placement = allow;
         }
         pins::resolve(&self.pins, graph, devices, &mut options)?;
+        pins::prioritize(&self.priorities, graph, &mut options)?;
+        options.trip_counts.extend(self.trip_counts.iter().cloned());
+        if let Some(history) = &self.history {
+            options.cost_sources.insert(0, Arc::new(history.clone()));
+        }
+        if let Some(profile) = &self.profile {
+            let of_graph = History::new();
+            // Nothing is written to a folder.
+            let _ = of_graph.learn(profile, graph, devices);
+            options.cost_sources.insert(0, Arc::new(of_graph));
+            options.profile = Some(Arc::clone(profile));
+        }
         pin_kept(&mut options, graph, &self.kept);
         options.op_arguments.get_or_insert(ops);
         options.n_concurrent_runs = execution.agree_on_runs(options.n_concurrent_runs);
@@ -152,6 +217,7 @@ impl PlacementSetup {
     /// Leaves out what was decided about the nodes of another graph.
     pub(in crate::session) fn forget_nodes(&mut self) {
         self.pins.clear();
+        self.priorities.clear();
         self.kept.clear();
         self.moved_pins = None;
         self.moved_assigned_devices.clear();

@@ -35,6 +35,7 @@ fn kernel(device: u32, start_ns: u64, duration_ns: u64) -> Event {
         kind: EventKind::Kernel {
             run: 1,
             node: NodeId(0),
+            fused: None,
             device: DeviceId(device),
             queue_wait_ns: 0,
             output_bytes: 4,

@@ -1671,8 +1671,8 @@ pub mod placewright {
                     }
                 }
             }
-            /// Measurements of an earlier run of the same graph; sparse (node, device) columns of equal
-            /// length.
+            /// Measurements of earlier runs of the same graph: node(), device(), mean() and samples() are
+            /// columns of equal length, with an entry per node and device that executed it.
             #[derive(Debug)]
             #[repr(transparent)]
             pub struct Profile {
@@ -3201,7 +3201,7 @@ pub mod placewright {
             }
             impl Graph {
                 #[allow(unused_unsafe, clippy::all)]
-                /// Measurements of the last run of this graph, if there was one.
+                /// Measurements of earlier runs of this graph, if there are any.
                 #[allow(async_fn_in_trait)]
                 pub fn last_run(&self) -> ::core::option::Option<Profile> {
                     unsafe {
@@ -3240,7 +3240,7 @@ pub mod placewright {
             }
             impl Profile {
                 #[allow(unused_unsafe, clippy::all)]
-                /// The device of each node in that run, none if the node did not run.
+                /// The device of each node in those runs, none if the node was not executed.
                 #[allow(async_fn_in_trait)]
                 pub fn devices(&self) -> _rt::Vec<u32> {
                     unsafe {
@@ -3281,6 +3281,7 @@ pub mod placewright {
             }
             impl Profile {
                 #[allow(unused_unsafe, clippy::all)]
+                /// The median time of a run.
                 #[allow(async_fn_in_trait)]
                 pub fn makespan(&self) -> Ns {
                     unsafe {
@@ -3381,6 +3382,8 @@ pub mod placewright {
             }
             impl Profile {
                 #[allow(unused_unsafe, clippy::all)]
+                /// The typical time of one execution, in ns. If one kernel computes several nodes, one of them
+                /// has its time, and the others have 0.
                 #[allow(async_fn_in_trait)]
                 pub fn mean(&self) -> _rt::Vec<f64> {
                     unsafe {
@@ -3440,46 +3443,6 @@ pub mod placewright {
                         #[link(wasm_import_module = "placewright:policy/graphs@0.1.0")]
                         unsafe extern "C" {
                             #[link_name = "[method]profile.samples"]
-                            fn wit_import1(_: i32, _: *mut u8);
-                        }
-                        #[cfg(not(target_arch = "wasm32"))]
-                        unsafe extern "C" fn wit_import1(_: i32, _: *mut u8) {
-                            unreachable!()
-                        }
-                        wit_import1((self).handle() as i32, ptr0);
-                        let l2 = *ptr0.add(0).cast::<*mut u8>();
-                        let l3 = *ptr0
-                            .add(::core::mem::size_of::<*const u8>())
-                            .cast::<usize>();
-                        let len4 = l3;
-                        let result5 = <_ as From<
-                            _rt::Vec<_>,
-                        >>::from(_rt::Vec::from_raw_parts(l2.cast(), len4, len4));
-                        result5
-                    }
-                }
-            }
-            impl Profile {
-                #[allow(unused_unsafe, clippy::all)]
-                #[allow(async_fn_in_trait)]
-                pub fn peak_bytes_per_device(&self) -> _rt::Vec<u64> {
-                    unsafe {
-                        #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
-                        #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
-                        struct RetArea(
-                            [::core::mem::MaybeUninit<
-                                u8,
-                            >; 2 * ::core::mem::size_of::<*const u8>()],
-                        );
-                        let mut ret_area = RetArea(
-                            [::core::mem::MaybeUninit::uninit(); 2
-                                * ::core::mem::size_of::<*const u8>()],
-                        );
-                        let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
-                        #[cfg(target_arch = "wasm32")]
-                        #[link(wasm_import_module = "placewright:policy/graphs@0.1.0")]
-                        unsafe extern "C" {
-                            #[link_name = "[method]profile.peak-bytes-per-device"]
                             fn wit_import1(_: i32, _: *mut u8);
                         }
                         #[cfg(not(target_arch = "wasm32"))]
@@ -5116,9 +5079,9 @@ macro_rules! __export_lifecycle_part_impl {
         (link_section =
         "component-type:wit-bindgen:0.61.1:placewright:policy@0.1.0:lifecycle-part:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 4982] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 4929] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xf1%\x01A\x02\x01A\x14\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xbc%\x01A\x02\x01A\x14\
 \x01B\x18\x01y\x04\0\x07node-id\x03\0\0\x01y\x04\0\x09device-id\x03\0\x02\x01u\x04\
 \0\x02ns\x03\0\x04\x01r\x02\x03keys\x05values\x04\0\x08property\x03\0\x06\x01r\x03\
 \x06device\x03\x04kinds\x08strengthz\x04\0\x0alocal-link\x03\0\x08\x01p\x09\x01r\
@@ -5154,7 +5117,7 @@ device-set.calibrated\x01\"\x04\0\x19[method]device-set.queues\x01\x1c\x01p\x07\
 @\x01\x04self\x0b\0#\x04\0\x18[method]device-set.links\x01$\x01@\x03\x04self\x0b\
 \x03src\x01\x03dst\x01\0\x07\x04\0\x17[method]device-set.link\x01%\x03\0\x20plac\
 ewright:policy/devices@0.1.0\x05\x06\x02\x03\0\0\x07node-id\x02\x03\0\0\x02ns\x02\
-\x03\0\0\x08property\x01B]\x02\x03\x02\x01\x07\x04\0\x07node-id\x03\0\0\x02\x03\x02\
+\x03\0\0\x08property\x01B[\x02\x03\x02\x01\x07\x04\0\x07node-id\x03\0\0\x02\x03\x02\
 \x01\x01\x04\0\x09device-id\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x02ns\x03\0\x04\x02\
 \x03\x02\x01\x09\x04\0\x08property\x03\0\x06\x01r\x07\x05nodesy\x05edgesy\x07ten\
 sorsy\x0ecandidate-setsy\x06groupsy\x09cost-rowsy\x0ccost-classesy\x04\0\x06coun\
@@ -5188,35 +5151,34 @@ ethod]graph.last-run\x01*\x01h\x13\x01@\x01\x04self+\0\x0a\x04\0\x17[method]prof
 ile.devices\x01,\x01@\x01\x04self+\0\x05\x04\0\x18[method]profile.makespan\x01-\x04\
 \0\x14[method]profile.node\x01,\x04\0\x16[method]profile.device\x01,\x01@\x01\x04\
 self+\0\x1f\x04\0\x14[method]profile.mean\x01.\x04\0\x17[method]profile.samples\x01\
-,\x01@\x01\x04self+\0\x1a\x04\0%[method]profile.peak-bytes-per-device\x01/\x01@\x01\
-\x04self+\0y\x04\0\x14[method]profile.runs\x010\x04\0\x16[method]profile.starts\x01\
-.\x04\0\x1d[method]profile.transfer-mean\x01.\x03\0\x1fplacewright:policy/graphs\
-@0.1.0\x05\x0a\x01B.\x02\x03\x02\x01\x07\x04\0\x07node-id\x03\0\0\x02\x03\x02\x01\
-\x01\x04\0\x09device-id\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x02ns\x03\0\x04\x01r\
-\x03\x04rules\x04node\x01\x0bexplanations\x04\0\x09violation\x03\0\x06\x01q\x04\x09\
-unlimited\0\0\x04fuel\0\0\x0bnanoseconds\0\0\x05other\x01s\0\x04\0\x0bbudget-uni\
-t\x03\0\x08\x04\0\x04plan\x03\x01\x01h\x0a\x01py\x01@\x02\x04self\x0b\x06device\x0c\
-\x01\0\x04\0\x18[method]plan.set-devices\x01\x0d\x01@\x01\x04self\x0b\0\x0c\x04\0\
-\x14[method]plan.devices\x01\x0e\x01@\x03\x04self\x0b\x05nodes\x0c\x06device\x03\
-\x01\0\x04\0\x11[method]plan.move\x01\x0f\x01@\x01\x04self\x0b\0\x05\x04\0\x15[m\
-ethod]plan.makespan\x01\x10\x01k\x07\x01@\x01\x04self\x0b\0\x11\x04\0\x16[method\
-]plan.violation\x01\x12\x01@\x01\x04self\x0b\0w\x04\0\x1b[method]plan.transfer-b\
-ytes\x01\x13\x01pw\x01@\x01\x04self\x0b\0\x14\x04\0\"[method]plan.peak-bytes-per\
--device\x01\x15\x01pz\x01@\x02\x04self\x0b\x05order\x16\x01\0\x04\0\x1c[method]p\
-lan.set-start-order\x01\x17\x01@\x02\x04self\x0b\x05queue\x0c\x01\0\x04\0\x17[me\
-thod]plan.set-queues\x01\x18\x01@\x01\x04self\x0b\0\x7f\x04\0\x1b[method]plan.ex\
-plain-wanted\x01\x19\x01@\x03\x04self\x0b\x05nodes\x0c\x06reasons\x01\0\x04\0\x14\
-[method]plan.explain\x01\x1a\x01@\x03\x04self\x0b\x04names\x05valueu\x01\0\x04\0\
-\x13[method]plan.metric\x01\x1b\x01j\0\x01\x07\x01@\x01\x04self\x0b\0\x1c\x04\0\x12\
-[method]plan.offer\x01\x1d\x04\0\x18[method]plan.budget-left\x01\x13\x01@\x01\x04\
-self\x0b\0\x09\x04\0\x18[method]plan.budget-unit\x01\x1e\x03\0!placewright:polic\
-y/planning@0.1.0\x05\x0b\x01B\x06\x01m\x05\x05trace\x05debug\x04info\x04warn\x05\
-error\x04\0\x05level\x03\0\0\x01@\0\0\x01\x04\0\x09threshold\x01\x02\x01@\x02\x05\
-level\x01\x07messages\x01\0\x04\0\x04emit\x01\x03\x03\0\x1cplacewright:policy/lo\
-g@0.1.0\x05\x0c\x01B\x11\x02\x03\x02\x01\x09\x04\0\x08property\x03\0\0\x01r\x03\x04\
-names\x07versions\x0bdescriptions\x04\0\x04info\x03\0\x02\x01r\x04\x03keys\x04ki\
-nds\x07defaults\x0bdescriptions\x04\0\x07setting\x03\0\x04\x01q\x03\x0bunknown-k\
-ey\x01s\0\x09bad-value\x01\x01\0\x05other\x01s\0\x04\0\x0cconfig-error\x03\0\x06\
+,\x01@\x01\x04self+\0y\x04\0\x14[method]profile.runs\x01/\x04\0\x16[method]profi\
+le.starts\x01.\x04\0\x1d[method]profile.transfer-mean\x01.\x03\0\x1fplacewright:\
+policy/graphs@0.1.0\x05\x0a\x01B.\x02\x03\x02\x01\x07\x04\0\x07node-id\x03\0\0\x02\
+\x03\x02\x01\x01\x04\0\x09device-id\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x02ns\x03\
+\0\x04\x01r\x03\x04rules\x04node\x01\x0bexplanations\x04\0\x09violation\x03\0\x06\
+\x01q\x04\x09unlimited\0\0\x04fuel\0\0\x0bnanoseconds\0\0\x05other\x01s\0\x04\0\x0b\
+budget-unit\x03\0\x08\x04\0\x04plan\x03\x01\x01h\x0a\x01py\x01@\x02\x04self\x0b\x06\
+device\x0c\x01\0\x04\0\x18[method]plan.set-devices\x01\x0d\x01@\x01\x04self\x0b\0\
+\x0c\x04\0\x14[method]plan.devices\x01\x0e\x01@\x03\x04self\x0b\x05nodes\x0c\x06\
+device\x03\x01\0\x04\0\x11[method]plan.move\x01\x0f\x01@\x01\x04self\x0b\0\x05\x04\
+\0\x15[method]plan.makespan\x01\x10\x01k\x07\x01@\x01\x04self\x0b\0\x11\x04\0\x16\
+[method]plan.violation\x01\x12\x01@\x01\x04self\x0b\0w\x04\0\x1b[method]plan.tra\
+nsfer-bytes\x01\x13\x01pw\x01@\x01\x04self\x0b\0\x14\x04\0\"[method]plan.peak-by\
+tes-per-device\x01\x15\x01pz\x01@\x02\x04self\x0b\x05order\x16\x01\0\x04\0\x1c[m\
+ethod]plan.set-start-order\x01\x17\x01@\x02\x04self\x0b\x05queue\x0c\x01\0\x04\0\
+\x17[method]plan.set-queues\x01\x18\x01@\x01\x04self\x0b\0\x7f\x04\0\x1b[method]\
+plan.explain-wanted\x01\x19\x01@\x03\x04self\x0b\x05nodes\x0c\x06reasons\x01\0\x04\
+\0\x14[method]plan.explain\x01\x1a\x01@\x03\x04self\x0b\x04names\x05valueu\x01\0\
+\x04\0\x13[method]plan.metric\x01\x1b\x01j\0\x01\x07\x01@\x01\x04self\x0b\0\x1c\x04\
+\0\x12[method]plan.offer\x01\x1d\x04\0\x18[method]plan.budget-left\x01\x13\x01@\x01\
+\x04self\x0b\0\x09\x04\0\x18[method]plan.budget-unit\x01\x1e\x03\0!placewright:p\
+olicy/planning@0.1.0\x05\x0b\x01B\x06\x01m\x05\x05trace\x05debug\x04info\x04warn\
+\x05error\x04\0\x05level\x03\0\0\x01@\0\0\x01\x04\0\x09threshold\x01\x02\x01@\x02\
+\x05level\x01\x07messages\x01\0\x04\0\x04emit\x01\x03\x03\0\x1cplacewright:polic\
+y/log@0.1.0\x05\x0c\x01B\x11\x02\x03\x02\x01\x09\x04\0\x08property\x03\0\0\x01r\x03\
+\x04names\x07versions\x0bdescriptions\x04\0\x04info\x03\0\x02\x01r\x04\x03keys\x04\
+kinds\x07defaults\x0bdescriptions\x04\0\x07setting\x03\0\x04\x01q\x03\x0bunknown\
+-key\x01s\0\x09bad-value\x01\x01\0\x05other\x01s\0\x04\0\x0cconfig-error\x03\0\x06\
 \x01@\0\0\x03\x04\0\x08describe\x01\x08\x01p\x05\x01@\0\0\x09\x04\0\x08settings\x01\
 \x0a\x01p\x01\x01j\0\x01\x07\x01@\x01\x06config\x0b\0\x0c\x04\0\x09configure\x01\
 \x0d\x04\0\"placewright:policy/lifecycle@0.1.0\x05\x0d\x04\0'placewright:policy/\
@@ -5235,8 +5197,8 @@ pub use __export_lifecycle_part_impl as export_lifecycle;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 4763] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xf6#\x01A\x02\x01A\x12\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 4710] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc1#\x01A\x02\x01A\x12\
 \x01B\x18\x01y\x04\0\x07node-id\x03\0\0\x01y\x04\0\x09device-id\x03\0\x02\x01u\x04\
 \0\x02ns\x03\0\x04\x01r\x02\x03keys\x05values\x04\0\x08property\x03\0\x06\x01r\x03\
 \x06device\x03\x04kinds\x08strengthz\x04\0\x0alocal-link\x03\0\x08\x01p\x09\x01r\
@@ -5272,7 +5234,7 @@ device-set.calibrated\x01\"\x04\0\x19[method]device-set.queues\x01\x1c\x01p\x07\
 @\x01\x04self\x0b\0#\x04\0\x18[method]device-set.links\x01$\x01@\x03\x04self\x0b\
 \x03src\x01\x03dst\x01\0\x07\x04\0\x17[method]device-set.link\x01%\x03\0\x20plac\
 ewright:policy/devices@0.1.0\x05\x06\x02\x03\0\0\x07node-id\x02\x03\0\0\x02ns\x02\
-\x03\0\0\x08property\x01B]\x02\x03\x02\x01\x07\x04\0\x07node-id\x03\0\0\x02\x03\x02\
+\x03\0\0\x08property\x01B[\x02\x03\x02\x01\x07\x04\0\x07node-id\x03\0\0\x02\x03\x02\
 \x01\x01\x04\0\x09device-id\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x02ns\x03\0\x04\x02\
 \x03\x02\x01\x09\x04\0\x08property\x03\0\x06\x01r\x07\x05nodesy\x05edgesy\x07ten\
 sorsy\x0ecandidate-setsy\x06groupsy\x09cost-rowsy\x0ccost-classesy\x04\0\x06coun\
@@ -5306,35 +5268,34 @@ ethod]graph.last-run\x01*\x01h\x13\x01@\x01\x04self+\0\x0a\x04\0\x17[method]prof
 ile.devices\x01,\x01@\x01\x04self+\0\x05\x04\0\x18[method]profile.makespan\x01-\x04\
 \0\x14[method]profile.node\x01,\x04\0\x16[method]profile.device\x01,\x01@\x01\x04\
 self+\0\x1f\x04\0\x14[method]profile.mean\x01.\x04\0\x17[method]profile.samples\x01\
-,\x01@\x01\x04self+\0\x1a\x04\0%[method]profile.peak-bytes-per-device\x01/\x01@\x01\
-\x04self+\0y\x04\0\x14[method]profile.runs\x010\x04\0\x16[method]profile.starts\x01\
-.\x04\0\x1d[method]profile.transfer-mean\x01.\x03\0\x1fplacewright:policy/graphs\
-@0.1.0\x05\x0a\x01B.\x02\x03\x02\x01\x07\x04\0\x07node-id\x03\0\0\x02\x03\x02\x01\
-\x01\x04\0\x09device-id\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x02ns\x03\0\x04\x01r\
-\x03\x04rules\x04node\x01\x0bexplanations\x04\0\x09violation\x03\0\x06\x01q\x04\x09\
-unlimited\0\0\x04fuel\0\0\x0bnanoseconds\0\0\x05other\x01s\0\x04\0\x0bbudget-uni\
-t\x03\0\x08\x04\0\x04plan\x03\x01\x01h\x0a\x01py\x01@\x02\x04self\x0b\x06device\x0c\
-\x01\0\x04\0\x18[method]plan.set-devices\x01\x0d\x01@\x01\x04self\x0b\0\x0c\x04\0\
-\x14[method]plan.devices\x01\x0e\x01@\x03\x04self\x0b\x05nodes\x0c\x06device\x03\
-\x01\0\x04\0\x11[method]plan.move\x01\x0f\x01@\x01\x04self\x0b\0\x05\x04\0\x15[m\
-ethod]plan.makespan\x01\x10\x01k\x07\x01@\x01\x04self\x0b\0\x11\x04\0\x16[method\
-]plan.violation\x01\x12\x01@\x01\x04self\x0b\0w\x04\0\x1b[method]plan.transfer-b\
-ytes\x01\x13\x01pw\x01@\x01\x04self\x0b\0\x14\x04\0\"[method]plan.peak-bytes-per\
--device\x01\x15\x01pz\x01@\x02\x04self\x0b\x05order\x16\x01\0\x04\0\x1c[method]p\
-lan.set-start-order\x01\x17\x01@\x02\x04self\x0b\x05queue\x0c\x01\0\x04\0\x17[me\
-thod]plan.set-queues\x01\x18\x01@\x01\x04self\x0b\0\x7f\x04\0\x1b[method]plan.ex\
-plain-wanted\x01\x19\x01@\x03\x04self\x0b\x05nodes\x0c\x06reasons\x01\0\x04\0\x14\
-[method]plan.explain\x01\x1a\x01@\x03\x04self\x0b\x04names\x05valueu\x01\0\x04\0\
-\x13[method]plan.metric\x01\x1b\x01j\0\x01\x07\x01@\x01\x04self\x0b\0\x1c\x04\0\x12\
-[method]plan.offer\x01\x1d\x04\0\x18[method]plan.budget-left\x01\x13\x01@\x01\x04\
-self\x0b\0\x09\x04\0\x18[method]plan.budget-unit\x01\x1e\x03\0!placewright:polic\
-y/planning@0.1.0\x05\x0b\x01B\x06\x01m\x05\x05trace\x05debug\x04info\x04warn\x05\
-error\x04\0\x05level\x03\0\0\x01@\0\0\x01\x04\0\x09threshold\x01\x02\x01@\x02\x05\
-level\x01\x07messages\x01\0\x04\0\x04emit\x01\x03\x03\0\x1cplacewright:policy/lo\
-g@0.1.0\x05\x0c\x04\0Gplacewright:policy/lifecycle-part-with-all-of-its-exports-\
-removed@0.1.0\x04\0\x0b4\x01\0.lifecycle-part-with-all-of-its-exports-removed\x03\
-\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-\
-bindgen-rust\x060.61.1";
+,\x01@\x01\x04self+\0y\x04\0\x14[method]profile.runs\x01/\x04\0\x16[method]profi\
+le.starts\x01.\x04\0\x1d[method]profile.transfer-mean\x01.\x03\0\x1fplacewright:\
+policy/graphs@0.1.0\x05\x0a\x01B.\x02\x03\x02\x01\x07\x04\0\x07node-id\x03\0\0\x02\
+\x03\x02\x01\x01\x04\0\x09device-id\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x02ns\x03\
+\0\x04\x01r\x03\x04rules\x04node\x01\x0bexplanations\x04\0\x09violation\x03\0\x06\
+\x01q\x04\x09unlimited\0\0\x04fuel\0\0\x0bnanoseconds\0\0\x05other\x01s\0\x04\0\x0b\
+budget-unit\x03\0\x08\x04\0\x04plan\x03\x01\x01h\x0a\x01py\x01@\x02\x04self\x0b\x06\
+device\x0c\x01\0\x04\0\x18[method]plan.set-devices\x01\x0d\x01@\x01\x04self\x0b\0\
+\x0c\x04\0\x14[method]plan.devices\x01\x0e\x01@\x03\x04self\x0b\x05nodes\x0c\x06\
+device\x03\x01\0\x04\0\x11[method]plan.move\x01\x0f\x01@\x01\x04self\x0b\0\x05\x04\
+\0\x15[method]plan.makespan\x01\x10\x01k\x07\x01@\x01\x04self\x0b\0\x11\x04\0\x16\
+[method]plan.violation\x01\x12\x01@\x01\x04self\x0b\0w\x04\0\x1b[method]plan.tra\
+nsfer-bytes\x01\x13\x01pw\x01@\x01\x04self\x0b\0\x14\x04\0\"[method]plan.peak-by\
+tes-per-device\x01\x15\x01pz\x01@\x02\x04self\x0b\x05order\x16\x01\0\x04\0\x1c[m\
+ethod]plan.set-start-order\x01\x17\x01@\x02\x04self\x0b\x05queue\x0c\x01\0\x04\0\
+\x17[method]plan.set-queues\x01\x18\x01@\x01\x04self\x0b\0\x7f\x04\0\x1b[method]\
+plan.explain-wanted\x01\x19\x01@\x03\x04self\x0b\x05nodes\x0c\x06reasons\x01\0\x04\
+\0\x14[method]plan.explain\x01\x1a\x01@\x03\x04self\x0b\x04names\x05valueu\x01\0\
+\x04\0\x13[method]plan.metric\x01\x1b\x01j\0\x01\x07\x01@\x01\x04self\x0b\0\x1c\x04\
+\0\x12[method]plan.offer\x01\x1d\x04\0\x18[method]plan.budget-left\x01\x13\x01@\x01\
+\x04self\x0b\0\x09\x04\0\x18[method]plan.budget-unit\x01\x1e\x03\0!placewright:p\
+olicy/planning@0.1.0\x05\x0b\x01B\x06\x01m\x05\x05trace\x05debug\x04info\x04warn\
+\x05error\x04\0\x05level\x03\0\0\x01@\0\0\x01\x04\0\x09threshold\x01\x02\x01@\x02\
+\x05level\x01\x07messages\x01\0\x04\0\x04emit\x01\x03\x03\0\x1cplacewright:polic\
+y/log@0.1.0\x05\x0c\x04\0Gplacewright:policy/lifecycle-part-with-all-of-its-expo\
+rts-removed@0.1.0\x04\0\x0b4\x01\0.lifecycle-part-with-all-of-its-exports-remove\
+d\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10\
+wit-bindgen-rust\x060.61.1";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {
