@@ -6,6 +6,7 @@ mod calibrate;
 mod gpu;
 mod hostile;
 mod loadable;
+mod measured;
 mod models;
 #[cfg(feature = "opencl")]
 mod opencl;

@@ -76,8 +76,6 @@ fn a_profile_has_each_node_and_the_time_of_fused_ones_once() {
     }
     assert!(times("matmul").ns > 0.0 && times("y").ns > 0.0);
     assert_eq!((times("bias").ns, times("relu").ns), (0.0, 0.0));
-    let kernels_ns: f64 = profile.nodes.iter().map(|times| times.ns).sum();
-    assert!(kernels_ns <= profile.run_ns, "{profile:?}");
     assert!(times("y").start_ns >= times("matmul").start_ns);
     let read = RunProfile::from_json(&profile.to_json()).unwrap();
     assert_eq!(read, profile);

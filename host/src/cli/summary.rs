@@ -11,7 +11,6 @@ use super::table::Table;
 use super::units::count;
 use super::units::show_bytes;
 use super::units::show_ns;
-use crate::placement::Evaluator;
 use crate::placement::Placement;
 use crate::placement::PlacementSummary;
 use crate::placement::Replacement;
@@ -30,7 +29,7 @@ pub(super) struct PlacementView<'a> {
     /// What became of the placement of `--keep`.
     #[serde(skip_serializing_if = "Option::is_none")]
     kept: Option<KeptView>,
-    /// Makespan of one run by the cost model.
+    /// Time of one run by the cost model.
     expected_ns: f64,
     /// Whether all rates of the cost model were measured.
     is_calibrated: bool,
@@ -77,16 +76,13 @@ impl<'a> PlacementView<'a> {
     ) -> Self {
         let (policy, replacement) = (report.policy(), report.replacement.as_ref());
         let graph = placement.graph();
-        let mut evaluator = Evaluator::new(placement.candidates());
-        evaluator.set_devices(placement.devices());
-        evaluator.set_start_order(placement.start_order().map(<[i32]>::to_vec));
-        evaluator.set_queues(placement.queues().map(<[u32]>::to_vec));
+        let mut evaluator = placement.evaluator();
         let devices = placement.device_set();
         Self {
             graph: graph.name().to_owned(),
             n_nodes: graph.n_nodes(),
             n_edges: graph.n_edges(),
-            expected_ns: evaluator.makespan_ns(),
+            expected_ns: placement.expected_ns(),
             is_calibrated: devices
                 .iter()
                 .all(|(id, _)| devices.rates(id).is_calibrated),
@@ -102,7 +98,7 @@ impl<'a> PlacementView<'a> {
         }
     }
 
-    /// Makespan of one run by the cost model.
+    /// Time of one run by the cost model.
     pub(super) fn expected_ns(&self) -> f64 {
         self.expected_ns
     }

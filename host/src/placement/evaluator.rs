@@ -7,6 +7,7 @@ use placewright_guest::estimate::Schedule;
 use crate::candidates::Candidates;
 use crate::candidates::Proposal;
 use crate::graph::NodeId;
+use crate::placement::check::Placement;
 use crate::placement::estimate::estimate;
 use crate::placement::legality::Draft;
 use crate::placement::legality::before_memory;
@@ -44,6 +45,25 @@ pub struct Evaluator {
     standing: Option<Standing>,
     capacity: Capacity,
     offered: Option<Proposal>,
+}
+
+impl Placement {
+    /// Returns an evaluator that begins with this placement.
+    pub fn evaluator(&self) -> Evaluator {
+        let mut evaluator = Evaluator::new(self.candidates());
+        evaluator.set_devices(self.devices());
+        evaluator.set_start_order(self.start_order().map(<[i32]>::to_vec));
+        evaluator.set_queues(self.queues().map(<[u32]>::to_vec));
+        evaluator
+    }
+
+    /// Returns the expected time of one run of the whole graph, in ns: the makespan by the cost
+    /// model, and the overhead of runs if it was measured (`RunProfile::overhead_ns`).
+    pub fn expected_ns(&self) -> f64 {
+        let profile = self.candidates().profile();
+        let overhead_ns = profile.map_or(0.0, |profile| profile.overhead_ns);
+        self.evaluator().makespan_ns() + overhead_ns
+    }
 }
 
 impl Evaluator {

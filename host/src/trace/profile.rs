@@ -16,6 +16,9 @@ use crate::plan::Payload;
 /// Grows when the meaning of a field changes.
 const FORMAT: u32 = 1;
 
+/// Times are rounded to tenths of a nanosecond.
+const PER_NS: f64 = 10.0;
+
 /// Converts the median absolute deviation to the standard deviation of a normal distribution.
 const DEVIATIONS_PER_MAD: f64 = 1.4826;
 
@@ -32,8 +35,11 @@ pub struct RunProfile {
     /// Number of measured runs. The first run of a trace is not among them if there are others:
     /// it creates kernels and constants.
     pub n_runs: u32,
-    /// Median time of a run, in ns.
+    /// Median time of a run, in ns, without being recorded if it was measured that way.
     pub run_ns: f64,
+    /// The part of it in which no kernel is executed, in ns: feeds, fetches, dispatch. 0 if it is
+    /// unknown, because several devices worked at the same time.
+    pub overhead_ns: f64,
     /// Per node and device that executed it, ordered by node, then device.
     pub nodes: Vec<NodeTimes>,
     /// Per tensor and pair of devices, ordered likewise.
@@ -126,8 +132,41 @@ impl RunProfile {
         let unsound = nodes.chain(transfers).find(|(_, is_sound)| !is_sound);
         match unsound {
             Some((name, _)) => Err(ProfileError::Unsound(name.clone())),
-            None if !is_time(profile.run_ns) => Err(ProfileError::Unsound(profile.graph)),
+            None if !is_time(profile.run_ns) || !is_time(profile.overhead_ns) => {
+                Err(ProfileError::Unsound(profile.graph))
+            }
             None => Ok(profile),
+        }
+    }
+
+    /// Sets the time of a run that was not recorded. If the kernels execute one after the other
+    /// (`is_serial`), their sum is known: what is left of the run is its overhead. Recording takes
+    /// time, too. If the kernels took longer than the run, each execution is shortened by an equal
+    /// part of the difference, at most by half, and then all in proportion.
+    pub(crate) fn set_run_time(&mut self, run_ns: u64, is_serial: bool) {
+        self.run_ns = to_f64(run_ns);
+        let executed = || self.nodes.iter().filter(|times| times.ns > 0.0);
+        let kernels_ns: f64 = executed().map(|times| times.executions * times.ns).sum();
+        let n_executions: f64 = executed().map(|times| times.executions).sum();
+        if is_serial && kernels_ns > self.run_ns && n_executions > 0.0 {
+            let excess_ns = (kernels_ns - self.run_ns) / n_executions;
+            for times in &mut self.nodes {
+                times.ns = (times.ns - excess_ns).max(times.ns / 2.0);
+            }
+        }
+        let nodes = self.nodes.iter();
+        let kernels_ns: f64 = nodes.map(|times| times.executions * times.ns).sum();
+        if is_serial && kernels_ns > self.run_ns {
+            for times in &mut self.nodes {
+                times.ns *= self.run_ns / kernels_ns;
+            }
+        }
+        self.overhead_ns = match is_serial {
+            true => rounded((self.run_ns - kernels_ns).max(0.0), PER_NS),
+            false => 0.0,
+        };
+        for times in &mut self.nodes {
+            times.ns = rounded(times.ns, PER_NS);
         }
     }
 
@@ -214,11 +253,14 @@ impl Trace {
             NodeTimes {
                 node: self.names.node(node).to_owned(),
                 device: self.names.device(device).to_owned(),
-                executions: to_f64(times.n_executions) / to_f64(n_runs as u64),
-                ns,
-                spread_ns,
+                executions: rounded(to_f64(times.n_executions) / to_f64(n_runs as u64), 1e6),
+                ns: rounded(ns, PER_NS),
+                spread_ns: rounded(spread_ns, PER_NS),
                 samples: times.samples(),
-                start_ns: to_f64(times.starts_ns) / f64::from(times.n_starts.max(1)),
+                start_ns: rounded(
+                    to_f64(times.starts_ns) / f64::from(times.n_starts.max(1)),
+                    PER_NS,
+                ),
             }
         });
         let transfers = transfers.into_iter();
@@ -235,6 +277,7 @@ impl Trace {
             graph: self.names.graph.name().to_owned(),
             n_runs: u32::try_from(n_runs).unwrap_or(u32::MAX),
             run_ns: median(&mut runs_ns),
+            overhead_ns: 0.0,
             nodes: nodes.collect(),
             transfers: transfers.collect(),
         }
@@ -297,6 +340,12 @@ impl TraceNames {
     }
 }
 
+/// Rounds to a multiple of `1 / per_unit`. Further digits would be noise, and these survive JSON
+/// unchanged.
+fn rounded(value: f64, per_unit: f64) -> f64 {
+    (value * per_unit).round() / per_unit
+}
+
 /// Returns the median, the mean of the two middle numbers if their count is even; 0 of none.
 fn median(values: &mut [u64]) -> f64 {
     values.sort_unstable();
@@ -340,6 +389,7 @@ mod tests {
             graph: "g".to_owned(),
             n_runs: 3,
             run_ns: 1e6,
+            overhead_ns: 2e3,
             nodes: vec![NodeTimes {
                 node: "n".to_owned(),
                 device: "d".to_owned(),

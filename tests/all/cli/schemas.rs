@@ -312,6 +312,11 @@ fn benchmarks_match_their_schemas() {
         ),
         ("bench policy-call", "--tasks 64 --repetitions 1", vec![]),
         (
+            "bench prediction",
+            "{} --seconds 0 --rounds 1 --plans 3 --device-count CPU=2,SYCL=0,GPU=0",
+            vec![&model("lenet.pb")],
+        ),
+        (
             "bench dispatch",
             "--nodes 200 --repetitions 1 --threads 1",
             vec![],

@@ -17,6 +17,7 @@ mod models;
 mod one_device;
 mod placement;
 mod policy_call;
+mod prediction;
 mod replacement;
 mod serve;
 mod tracing;
@@ -45,6 +46,8 @@ pub(super) enum BenchCommand {
     Dispatch(dispatch::DispatchBench),
     /// Measure one run of a model, and check its results.
     Models(models::ModelsBench),
+    /// Compare the expected time of a run with its time, before and after runs were measured.
+    Prediction(prediction::PredictionBench),
     /// Compare a SYCL device with its driver, and models on it with the CPU device.
     #[cfg(feature = "opencl")]
     Device(device::DeviceBench),
@@ -77,6 +80,7 @@ pub(super) fn run(
         BenchCommand::PolicyCall(args) => policy_call::run(args, output),
         BenchCommand::Dispatch(args) => dispatch::run(args, output),
         BenchCommand::Models(args) => models::run(args, registry, output),
+        BenchCommand::Prediction(args) => prediction::run(args, registry, output),
         #[cfg(feature = "opencl")]
         BenchCommand::Device(args) => device::run(args, registry, output),
         #[cfg(feature = "cuda")]

@@ -34,8 +34,10 @@ use crate::policy::PolicyRequest;
 use crate::policy::PolicySource;
 use crate::registry::Registry;
 use crate::session::Session;
+use crate::session::SessionBuilder;
 use crate::tensor::DType;
 use crate::tensor::Tensor;
+use crate::trace::RunProfile;
 
 /// Endings of graph files. The archive of a graph has the same name with `.npz` instead.
 const GRAPH_ENDINGS: [&str; 2] = [".skel.pb", ".pb"];
@@ -101,6 +103,16 @@ pub(super) struct Model {
 impl Model {
     /// Opens the graph in a file, with the feeds and the expected results of an archive.
     pub(super) fn open(graph: &Path, archive: &Path, setup: ModelSetup) -> Result<Self> {
+        Self::open_with(graph, archive, setup, |builder| builder)
+    }
+
+    /// Does the same, with a session that has further options.
+    pub(super) fn open_with(
+        graph: &Path,
+        archive: &Path,
+        setup: ModelSetup,
+        complete: impl FnOnce(SessionBuilder) -> SessionBuilder,
+    ) -> Result<Self> {
         check_graph_path(graph)?;
         let mut placement = PlacementOptions::default();
         if let Some(scope) = setup.scope {
@@ -119,13 +131,13 @@ impl Model {
                 Some(request) => builder.with_policy(request),
                 None => builder,
             };
-            builder
+            let builder = builder
                 .with_registry(setup.registry)
                 .with_graph_def_file(graph)
                 .with_device_options(setup.devices)
                 .with_placement_options(placement)
-                .with_inter_op_parallelism_threads(setup.inter_op_threads)
-                .build()
+                .with_inter_op_parallelism_threads(setup.inter_op_threads);
+            complete(builder).build()
         });
         let session = session.with_context(|| graph.display().to_string())?;
         let mut reader = NpzReader::open(archive)?;
@@ -145,6 +157,20 @@ impl Model {
 
     pub(super) fn n_nodes(&self) -> usize {
         self.session.graph().n_nodes()
+    }
+
+    pub(super) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Measures so many runs.
+    pub(super) fn measure(&self, n_runs: u32) -> Result<RunProfile> {
+        let feeds = self.feeds.iter();
+        let feeds: Vec<(&str, Tensor)> = feeds
+            .map(|(name, tensor)| (name.as_str(), tensor.clone()))
+            .collect();
+        let fetches: Vec<&str> = self.fetches.iter().map(String::as_str).collect();
+        Ok(self.session.measure(&feeds, &fetches, &[], n_runs)?)
     }
 
     /// Does what a service does for each request: copies its values to fresh tensors and runs the

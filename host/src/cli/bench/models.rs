@@ -95,7 +95,7 @@ pub(super) fn run(args: &ModelsBench, registry: &Registry, output: &mut Output) 
 
 /// The models that these paths name, each with its archive. What is missing is reported before
 /// anything is measured.
-fn models(paths: &[PathBuf]) -> Result<Vec<(PathBuf, PathBuf)>> {
+pub(super) fn models(paths: &[PathBuf]) -> Result<Vec<(PathBuf, PathBuf)>> {
     let repository = [PathBuf::from(REPOSITORY_MODELS)];
     let paths = if paths.is_empty() && repository[0].is_dir() {
         &repository[..]

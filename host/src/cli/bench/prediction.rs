@@ -1,0 +1,356 @@
+//! `bench prediction`: how well placements predict the time of a run, and the order of plans.
+//!
+//! Each round measures a few runs, places by what they took, and then times ordinary runs: clocks
+//! drift within minutes, and what is compared here is at most a second apart.
+
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use clap::ValueHint;
+use serde::Serialize;
+
+use super::model::Model;
+use super::model::ModelArgs;
+use super::model::ModelSetup;
+use super::models::models;
+use super::parse_seconds;
+use super::work::repeat;
+use super::work::settle;
+use crate::candidates::Candidates;
+use crate::candidates::Proposal;
+use crate::cli::Outcome;
+use crate::cli::cache;
+use crate::cli::output::Output;
+use crate::cli::progress::Progress;
+use crate::cli::random::SplitMix;
+use crate::cli::table::Table;
+use crate::cli::timing::median;
+use crate::cli::timing::nanoseconds;
+use crate::cli::units::show_ns;
+use crate::graph::NodeId;
+use crate::placement::Evaluator;
+use crate::registry::Registry;
+use crate::session::SessionBuilder;
+use crate::trace::RunProfile;
+
+/// Runs that are measured in each round.
+const N_RUNS_MEASURED: u32 = 5;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct PredictionBench {
+    /// Models, or folders of models, as for `bench models` [default: tests/models]
+    #[arg(value_name = "MODEL|DIR", value_hint = ValueHint::AnyPath)]
+    paths: Vec<PathBuf>,
+    /// Time for which each model is run in each round, in seconds.
+    #[arg(long, value_name = "S", default_value = "0.2", value_parser = parse_seconds)]
+    seconds: Duration,
+    /// Rounds, of which the median counts.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Random plans per model, whose expected and measured order are compared; 0 for none. Needs
+    /// several devices, such as --device-count CPU=2.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
+    plans: u32,
+    /// Seed of the random plans.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    #[command(flatten)]
+    model: ModelArgs,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    model: String,
+    nodes: usize,
+    /// Median time of a run.
+    measured_ns: u64,
+    /// The expected time, divided by the measured one: by the rates of the devices, and after runs
+    /// were measured.
+    by_rates: f64,
+    learned: f64,
+    /// Of the random plans: Kendall's tau between expected and measured times, and by how much the
+    /// plan that was expected to be fastest took longer than the fastest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plans: Option<PlansRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct PlansRow {
+    n: usize,
+    tau: f64,
+    best_expected_over_best: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    bench: &'static str,
+    rows: Vec<Row>,
+    /// Errors of all models: |expected / measured - 1|.
+    by_rates: Errors,
+    learned: Errors,
+}
+
+#[derive(Debug, Serialize)]
+struct Errors {
+    median: f64,
+    p90: f64,
+}
+
+/// Runs the benchmark.
+pub(super) fn run(
+    args: &PredictionBench,
+    registry: &Registry,
+    output: &mut Output,
+) -> Result<Outcome> {
+    let models = models(&args.paths)?;
+    let progress = Progress::steps(models.len() as u64, "running");
+    let mut rows = Vec::new();
+    for (graph, archive) in &models {
+        progress.set_message(graph.display().to_string());
+        let setup = args.model.setup(registry, None)?;
+        rows.push(measure(graph, archive, &setup, args)?);
+        progress.advance();
+    }
+    drop(progress);
+    let report = Report {
+        bench: "prediction",
+        by_rates: Errors::of(rows.iter().map(|row| row.by_rates)),
+        learned: Errors::of(rows.iter().map(|row| row.learned)),
+        rows,
+    };
+    report.show(output)?;
+    output.json(&report)?;
+    Ok(Outcome::Done)
+}
+
+fn measure(
+    graph: &Path,
+    archive: &Path,
+    setup: &ModelSetup,
+    args: &PredictionBench,
+) -> Result<Row> {
+    let calibrations = cache::calibrations(&args.model.devices)?;
+    let calibrated = |builder: SessionBuilder| match &calibrations {
+        Some(calibrations) => builder.with_calibrations(calibrations.clone()),
+        None => builder,
+    };
+    let open = |complete: &dyn Fn(SessionBuilder) -> SessionBuilder| {
+        Model::open_with(graph, archive, setup.clone(), |builder| {
+            complete(calibrated(builder))
+        })
+    };
+    let model = open(&|builder| builder)?;
+    settle(&model)?;
+    let by_rates_ns = expected_ns(&model);
+    let (mut times, mut ratios, mut of_rates) = (Vec::new(), Vec::new(), Vec::new());
+    let mut last = None;
+    for _ in 0..args.rounds {
+        let profile = model.measure(N_RUNS_MEASURED)?;
+        let learned = open(&|builder| builder.with_profile(profile.clone()))?;
+        let mut of_round = repeat(&model, args.seconds)?;
+        let measured = median(&mut of_round);
+        ratios.push(expected_ns(&learned) / to_f64(nanoseconds(measured)));
+        of_rates.push(by_rates_ns / to_f64(nanoseconds(measured)));
+        times.push(measured);
+        last = Some((learned, profile));
+    }
+    let plans = match last.filter(|_| args.plans > 1) {
+        Some((learned, profile)) => Some(plans(&learned, &profile, &open, args)?),
+        None => None,
+    };
+    Ok(Row {
+        model: model.name.clone(),
+        nodes: model.n_nodes(),
+        measured_ns: nanoseconds(median(&mut times)),
+        by_rates: middle(&mut of_rates),
+        learned: middle(&mut ratios),
+        plans,
+    })
+}
+
+/// Times random plans, and compares their order with the expected one.
+fn plans(
+    learned: &Model,
+    profile: &RunProfile,
+    open: &dyn Fn(&dyn Fn(SessionBuilder) -> SessionBuilder) -> Result<Model>,
+    args: &PredictionBench,
+) -> Result<PlansRow> {
+    let placement = learned.session().placement();
+    let candidates = placement.candidates();
+    let mut random = SplitMix::new(args.seed, "plans");
+    let mut found = Vec::new();
+    for _ in 0..args.plans {
+        let Some((proposal, expected_ns)) = random_plan(candidates, &mut random) else {
+            continue;
+        };
+        let profile = profile.clone();
+        let model = open(&move |builder| {
+            builder
+                .with_profile(profile.clone())
+                .with_proposal(proposal.clone())
+        })?;
+        settle(&model)?;
+        let mut times = repeat(&model, args.seconds)?;
+        found.push((expected_ns, to_f64(nanoseconds(median(&mut times)))));
+    }
+    let fastest = |key: fn(&(f64, f64)) -> f64| {
+        let by_key = |a: &&(f64, f64), b: &&(f64, f64)| key(a).total_cmp(&key(b));
+        found
+            .iter()
+            .min_by(by_key)
+            .map_or(f64::NAN, |&(_, measured)| measured)
+    };
+    Ok(PlansRow {
+        n: found.len(),
+        tau: kendall_tau(&found),
+        best_expected_over_best: fastest(|plan| plan.0) / fastest(|plan| plan.1),
+    })
+}
+
+/// Returns a legal plan with some of the nodes, in the order of the graph, on each device.
+fn random_plan(candidates: &Candidates, random: &mut SplitMix) -> Option<(Proposal, f64)> {
+    let n_nodes = candidates.graph().n_nodes();
+    let first: Vec<u32> = candidates
+        .graph()
+        .nodes()
+        .map(|node| candidates.of_node(node)[0])
+        .collect();
+    let mut plan = Evaluator::new(candidates);
+    plan.set_devices(&first);
+    let n_pieces = below(random, 8) + 1;
+    let mut starts: Vec<usize> = (0..n_pieces).map(|_| below(random, n_nodes)).collect();
+    starts.sort_unstable();
+    for (index, &start) in starts.iter().enumerate() {
+        let end = starts.get(index + 1).copied().unwrap_or(n_nodes);
+        let nodes = to_u32(start)..to_u32(end);
+        let device = to_u32(below(random, candidates.n_devices()));
+        let may_run = |&node: &u32| {
+            let node = NodeId(node);
+            candidates.of_node(node).contains(&device)
+        };
+        let nodes: Vec<u32> = nodes.filter(may_run).collect();
+        plan.move_nodes(&nodes, device);
+    }
+    let expected_ns = plan.makespan_ns();
+    plan.offer().ok()?;
+    Some((plan.into_proposal()?, expected_ns))
+}
+
+/// Returns a random number below `n`, which is small.
+fn below(random: &mut SplitMix, n: usize) -> usize {
+    let bits = usize::try_from(random.next() >> 33).unwrap_or(0);
+    bits % n.max(1)
+}
+
+/// Graphs have fewer than 2^32 nodes and devices.
+fn to_u32(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// Returns Kendall's tau of pairs: 1 if both orders agree, -1 if they are opposite.
+fn kendall_tau(pairs: &[(f64, f64)]) -> f64 {
+    let mut sum = 0.0;
+    let mut n = 0.0;
+    for (index, first) in pairs.iter().enumerate() {
+        for second in &pairs[index + 1..] {
+            let (a, b) = (first.0 - second.0, first.1 - second.1);
+            if a != 0.0 && b != 0.0 {
+                sum += (a * b).signum();
+                n += 1.0;
+            }
+        }
+    }
+    if n == 0.0 { f64::NAN } else { sum / n }
+}
+
+fn expected_ns(model: &Model) -> f64 {
+    model.session().placement().expected_ns()
+}
+
+impl Errors {
+    fn of(ratios: impl Iterator<Item = f64>) -> Self {
+        let mut errors: Vec<f64> = ratios.map(|ratio| (ratio - 1.0).abs()).collect();
+        errors.sort_by(f64::total_cmp);
+        let at = |numerator: usize| {
+            let index = (errors.len() * numerator).div_ceil(10).saturating_sub(1);
+            errors.get(index).copied().unwrap_or(f64::NAN)
+        };
+        Self {
+            median: at(5),
+            p90: at(9),
+        }
+    }
+}
+
+fn middle(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "times are far below 2^53 ns")]
+fn to_f64(ns: u64) -> f64 {
+    ns.max(1) as f64
+}
+
+impl Report {
+    fn show(&self, output: &mut Output) -> Result<()> {
+        let has_plans = self.rows.iter().any(|row| row.plans.is_some());
+        let mut head = vec!["model", "nodes", "median", "by rates", "learned"];
+        if has_plans {
+            head.extend(["plans", "tau", "chosen by best"]);
+        }
+        let numbers: Vec<usize> = (1..head.len()).collect();
+        let mut table = Table::new(head).with_numbers(&numbers);
+        for row in &self.rows {
+            let mut cells = vec![
+                row.model.clone(),
+                row.nodes.to_string(),
+                show_ns(to_f64(row.measured_ns)),
+                format!("{:.2}", row.by_rates),
+                format!("{:.3}", row.learned),
+            ];
+            if let Some(plans) = &row.plans {
+                cells.extend([
+                    plans.n.to_string(),
+                    format!("{:.2}", plans.tau),
+                    format!("{:.3}", plans.best_expected_over_best),
+                ]);
+            }
+            table.add_row(cells);
+        }
+        output.table(&table)?;
+        let errors = |errors: &Errors| {
+            format!(
+                "median {:.0} %, 90th percentile {:.0} %",
+                100.0 * errors.median,
+                100.0 * errors.p90
+            )
+        };
+        output.line(format_args!(
+            "expected time by measured time; errors by rates: {}; after measured runs: {}",
+            errors(&self.by_rates),
+            errors(&self.learned)
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tau_counts_pairs_in_the_same_order() {
+        assert_eq!(kendall_tau(&[(1.0, 10.0), (2.0, 20.0), (3.0, 30.0)]), 1.0);
+        assert_eq!(kendall_tau(&[(1.0, 3.0), (2.0, 2.0), (3.0, 1.0)]), -1.0);
+        assert!(kendall_tau(&[(1.0, 1.0)]).is_nan());
+    }
+
+    #[test]
+    fn errors_are_quantiles() {
+        let errors = Errors::of([1.0, 1.1, 0.8, 1.5].into_iter());
+        assert!((errors.median - 0.1).abs() < 1e-12 && (errors.p90 - 0.5).abs() < 1e-12);
+    }
+}
