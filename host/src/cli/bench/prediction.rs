@@ -39,6 +39,12 @@ use crate::trace::RunProfile;
 /// Runs that are measured in each round.
 const N_RUNS_MEASURED: u32 = 5;
 
+/// Sets further options of a session.
+type Complete<'a> = dyn Fn(SessionBuilder) -> SessionBuilder + 'a;
+
+/// Opens the model of a row with such options.
+type Open<'a> = dyn Fn(&Complete<'_>) -> Result<Model> + 'a;
+
 #[derive(Debug, Args)]
 pub(in crate::cli) struct PredictionBench {
     /// Models, or folders of models, as for `bench models` [default: tests/models]
@@ -137,7 +143,7 @@ fn measure(
         Some(calibrations) => builder.with_calibrations(calibrations.clone()),
         None => builder,
     };
-    let open = |complete: &dyn Fn(SessionBuilder) -> SessionBuilder| {
+    let open = |complete: &Complete<'_>| {
         Model::open_with(graph, archive, setup.clone(), |builder| {
             complete(calibrated(builder))
         })
@@ -175,7 +181,7 @@ fn measure(
 fn plans(
     learned: &Model,
     profile: &RunProfile,
-    open: &dyn Fn(&dyn Fn(SessionBuilder) -> SessionBuilder) -> Result<Model>,
+    open: &Open<'_>,
     args: &PredictionBench,
 ) -> Result<PlansRow> {
     let placement = learned.session().placement();
