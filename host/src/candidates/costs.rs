@@ -130,8 +130,6 @@ impl CostRows {
                 ),
             });
             if node.is_some() {
-                // Rows before the first node with work have none.
-                self.samples.resize(self.costs.len() - 1, 0);
                 self.samples
                     .push(predicted.map_or(0, |predicted| predicted.samples));
             }

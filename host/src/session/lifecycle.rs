@@ -29,8 +29,8 @@ use crate::tensor::PartialShape;
 impl Session {
     /// Replaces the graph by a larger one (TensorFlow `Session::Extend`): `graph` is the session's
     /// graph with more nodes. Everything is placed again, but stateful nodes keep their devices and
-    /// their state. Pins follow their nodes by name. If nodes are
-    /// renumbered, [`Self::trace`] leaves out earlier events.
+    /// their state. Pins follow their nodes by name. If nodes are renumbered, [`Self::trace`]
+    /// leaves out earlier events.
     ///
     /// Other threads may run the session meanwhile: runs that began before this returns may still
     /// use the old graph, and each ends on the graph that it began with. So does every call of a

@@ -139,16 +139,17 @@ impl RunProfile {
         }
     }
 
-    /// Sets the time of a run that was not recorded. If the kernels execute one after the other
-    /// (`is_serial`), their sum is known: what is left of the run is its overhead. Recording takes
-    /// time, too. If the kernels took longer than the run, each execution is shortened by an equal
-    /// part of the difference, at most by half, and then all in proportion.
-    pub(crate) fn set_run_time(&mut self, run_ns: u64, is_serial: bool) {
+    /// Sets the time of a run that was not recorded. On one device, the times of kernels are fitted
+    /// to it, because the cost model adds them up: what is left of the run is its overhead. If the
+    /// kernels took longer than the run, since recording takes time, or since they overlapped, each
+    /// execution is shortened by an equal part of the difference, at most by half, and then all in
+    /// proportion.
+    pub(crate) fn set_run_time(&mut self, run_ns: u64, is_one_device: bool) {
         self.run_ns = to_f64(run_ns);
         let executed = || self.nodes.iter().filter(|times| times.ns > 0.0);
         let kernels_ns: f64 = executed().map(|times| times.executions * times.ns).sum();
         let n_executions: f64 = executed().map(|times| times.executions).sum();
-        if is_serial && kernels_ns > self.run_ns && n_executions > 0.0 {
+        if is_one_device && kernels_ns > self.run_ns && n_executions > 0.0 {
             let excess_ns = (kernels_ns - self.run_ns) / n_executions;
             for times in &mut self.nodes {
                 times.ns = (times.ns - excess_ns).max(times.ns / 2.0);
@@ -156,12 +157,12 @@ impl RunProfile {
         }
         let nodes = self.nodes.iter();
         let kernels_ns: f64 = nodes.map(|times| times.executions * times.ns).sum();
-        if is_serial && kernels_ns > self.run_ns {
+        if is_one_device && kernels_ns > self.run_ns {
             for times in &mut self.nodes {
                 times.ns *= self.run_ns / kernels_ns;
             }
         }
-        self.overhead_ns = match is_serial {
+        self.overhead_ns = match is_one_device {
             true => rounded((self.run_ns - kernels_ns).max(0.0), PER_NS),
             false => 0.0,
         };
@@ -191,9 +192,8 @@ struct Times {
 }
 
 impl Trace {
-    /// Returns what the recorded runs took. Record them with
-    /// `RunOptions::sync_kernels` to measure kernels of
-    /// devices that work on after a kernel has returned.
+    /// Returns what the recorded runs took. Record them with `RunOptions::sync_kernels` to measure
+    /// kernels of devices that work on after a kernel has returned.
     pub fn profile(&self) -> RunProfile {
         let starts: BTreeMap<u64, &Event> = self
             .events
