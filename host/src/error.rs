@@ -98,6 +98,17 @@ pub enum Error {
         /// The builder's method.
         call: &'static str,
     },
+    /// A trip count names a loop that the graph does not have.
+    #[error(
+        "trip count of `{frame}`: the graph has no such loop; {}",
+        loops_of(loops)
+    )]
+    UnknownLoop {
+        /// The name of the frame, as the caller spelled it.
+        frame: String,
+        /// The frames of the graph.
+        loops: Vec<String>,
+    },
     /// Several methods of the builder set the same thing.
     #[error("{} set {what}; call only one of them", quoted(calls))]
     ConflictingCalls {
@@ -210,7 +221,9 @@ impl Error {
             Self::CannotExtend(_) | Self::CannotReplace(_) => StatusCode::FailedPrecondition,
             Self::Keep(_) => StatusCode::ResourceExhausted,
             Self::Tensor(error) => KernelError::Tensor(error.clone()).code(),
-            Self::UnknownNode { .. } | Self::NoSuchOutput { .. } => StatusCode::NotFound,
+            Self::UnknownNode { .. } | Self::NoSuchOutput { .. } | Self::UnknownLoop { .. } => {
+                StatusCode::NotFound
+            }
             Self::Build(_)
             | Self::Lower(_)
             | Self::Proposal(_)
@@ -226,6 +239,14 @@ impl Error {
             | Self::CallFeed { .. }
             | Self::BesideCandidates { .. } => StatusCode::InvalidArgument,
         }
+    }
+}
+
+fn loops_of(loops: &[String]) -> String {
+    let names: Vec<String> = loops.iter().map(|name| format!("`{name}`")).collect();
+    match names.is_empty() {
+        true => "it has no loops".to_owned(),
+        false => format!("its loops are {}", names.join(", ")),
     }
 }
 

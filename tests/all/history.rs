@@ -3,7 +3,13 @@
 use std::sync::Arc;
 
 use placewright::builder::GraphBuilder;
+use placewright::candidates::PlacementOptions;
+use placewright::cost::CostSource;
 use placewright::cost::History;
+use placewright::cost::KernelCosts;
+use placewright::cost::NodeWork;
+use placewright::cost::Prediction;
+use placewright::device::Device;
 use placewright::graph::Graph;
 use placewright::names::DeviceId;
 use placewright::placement::Placement;
@@ -105,6 +111,39 @@ fn costs_are_those_measured_also_in_another_process_and_another_graph() {
     let other = builder(&graph).with_history(open());
     let other = other.with_intra_op_parallelism_threads(2).build().unwrap();
     assert_eq!(cost(&other.placement(), "matmul").1, 0);
+}
+
+/// Knows another time for each device.
+#[derive(Debug)]
+struct ByIndex(u32);
+
+impl CostSource for ByIndex {
+    fn of_device(&self, device: &dyn Device) -> Option<Arc<dyn KernelCosts>> {
+        Some(Arc::new(Self(device.name().index?)))
+    }
+}
+
+impl KernelCosts for ByIndex {
+    fn predict(&self, work: &NodeWork<'_>) -> Option<Prediction> {
+        let ns = 100.0 * f64::from(self.0 + 1);
+        (work.op() == "MatMul").then_some(Prediction {
+            ns,
+            spread_ns: 0.0,
+            samples: 0,
+        })
+    }
+}
+
+#[test]
+fn devices_of_equal_rates_have_the_costs_that_a_source_states() {
+    let graph = layers();
+    let options = PlacementOptions::default().with_cost_source(Arc::new(ByIndex(0)));
+    let session = builder(&graph).with_device_count("CPU", 3);
+    let session = session.with_placement_options(options).build().unwrap();
+    let placement = session.placement();
+    let matmul = placement.graph().find_node("matmul").unwrap();
+    let costs = [0, 1, 2].map(|device| placement.candidates().cost_ns(matmul, DeviceId(device)));
+    assert_eq!(costs, [100.0, 200.0, 300.0]);
 }
 
 #[test]

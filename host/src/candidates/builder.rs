@@ -13,6 +13,7 @@ use crate::candidates::error::CandidatesError;
 use crate::candidates::hints::fill_hints;
 use crate::candidates::host_memory::HostMemory;
 use crate::candidates::index::to_u32;
+use crate::cost::CostClasses;
 use crate::cost::CostModel;
 use crate::device::DeviceSet;
 use crate::device::LinkRates;
@@ -98,7 +99,8 @@ impl CandidatesBuilder {
     /// Creates a builder that allows every node on every device, with the default cost model.
     pub fn new(graph: &Arc<Graph>, device_set: &Arc<DeviceSet>) -> Self {
         let model = CostModel::default();
-        let (mut devices, classes) = device_columns(device_set, &model);
+        let (mut devices, classes) =
+            device_columns(device_set, &model, CostClasses::of(device_set));
         let of_device = std::mem::replace(
             &mut devices.cost_class,
             (0..to_u32(device_set.len())).collect(),

@@ -1,5 +1,5 @@
 //! The cost table: one row per distinct work, one column per cost class. Sources of costs
-//! ([`CostSource`]) come before the rates of the classes.
+//! ([`crate::cost::CostSource`]) come before the rates of the classes.
 
 use std::sync::Arc;
 
@@ -8,11 +8,9 @@ use crate::candidates::types::SupportedTypes;
 use crate::candidates::types::TypeTable;
 use crate::cost::CostClass;
 use crate::cost::CostModel;
-use crate::cost::CostSource;
 use crate::cost::KernelCosts;
 use crate::cost::NodeWork;
 use crate::cost::Prediction;
-use crate::device::Device;
 
 /// Rows of nodes with equal work, found through a direct-mapped cache. An exact table would cost a
 /// cache miss per node; this one sometimes writes a row twice, which has no effect.
@@ -42,22 +40,13 @@ struct Slot {
 const CACHE_BITS: u32 = 12;
 
 impl CostRows {
-    /// Creates an empty table. `first_device` returns the first device of a class.
-    pub(super) fn new<'d>(
+    /// Creates an empty table. `known` has what the sources know of the devices of each class.
+    pub(super) fn new(
         model: CostModel,
         classes: Vec<CostClass>,
         types: &TypeTable,
-        sources: &[Arc<dyn CostSource>],
-        first_device: impl Fn(usize) -> Option<&'d Arc<dyn Device>>,
+        known: Vec<Vec<Arc<dyn KernelCosts>>>,
     ) -> Self {
-        let known = (0..classes.len()).map(|class| {
-            let device = first_device(class);
-            let known = sources
-                .iter()
-                .filter_map(|source| source.of_device(&**device?));
-            known.collect()
-        });
-        let known: Vec<Vec<_>> = known.collect();
         let type_of_class = classes
             .iter()
             .map(|class| {

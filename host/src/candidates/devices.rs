@@ -17,8 +17,8 @@ use crate::names::DeviceId;
 pub(super) fn device_columns(
     devices: &DeviceSet,
     model: &CostModel,
+    classes: CostClasses,
 ) -> (DeviceColumns, Vec<CostClass>) {
-    let classes = CostClasses::of(devices);
     let mut domains: Vec<LinkEnd> = Vec::new();
     let link_domain = devices
         .iter()

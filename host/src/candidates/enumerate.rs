@@ -30,6 +30,8 @@ use crate::candidates::options::PlacementOptions;
 use crate::candidates::origin::Origin;
 use crate::candidates::support::Supports;
 use crate::candidates::types::TypeTable;
+use crate::cost::CostClasses;
+use crate::cost::KernelCosts;
 use crate::cost::WorkKeys;
 use crate::device::DeviceSet;
 use crate::device::KernelRegistry;
@@ -91,20 +93,30 @@ pub fn enumerate(
     nodes.frame = executions.frame;
     nodes.frame_parents = executions.frame_parents;
     nodes.user_priority = user_priorities(graph, options);
-    let (columns, cost_classes) = device_columns(device_set, &options.cost_model);
-    check_links(&columns, device_set)?;
-    let first_of_class = |class: usize| {
-        let mut classes = columns.cost_class.iter();
-        let device = classes.position(|&known| known as usize == class)?;
-        device_set.get(DeviceId(u32::try_from(device).ok()?))
+    // Devices of equal rates have a column each if a source tells them apart.
+    let known: Vec<Vec<Arc<dyn KernelCosts>>> = device_set
+        .iter()
+        .map(|(_, device)| {
+            let sources = options.cost_sources.iter();
+            let known = sources.filter_map(|source| source.of_device(&**device));
+            known.collect()
+        })
+        .collect();
+    let are_alike = |first: DeviceId, second: DeviceId| {
+        let (first, second) = (&known[first.index()], &known[second.index()]);
+        let mut pairs = first.iter().zip(second);
+        first.len() == second.len() && pairs.all(|(first, second)| Arc::ptr_eq(first, second))
     };
-    let mut rows = CostRows::new(
-        options.cost_model,
-        cost_classes,
-        types,
-        &options.cost_sources,
-        first_of_class,
-    );
+    let classes = CostClasses::of_alike(device_set, are_alike);
+    let (columns, cost_classes) = device_columns(device_set, &options.cost_model, classes);
+    check_links(&columns, device_set)?;
+    let of_class = |class: usize| {
+        let mut classes = columns.cost_class.iter();
+        let first = classes.position(|&known| known as usize == class);
+        first.map_or_else(Vec::new, |first| known[first].clone())
+    };
+    let of_classes = (0..cost_classes.len()).map(of_class).collect();
+    let mut rows = CostRows::new(options.cost_model, cost_classes, types, of_classes);
     let mut keys = rows.has_sources().then(|| WorkKeys::of(graph));
     nodes.cost_row = graph
         .nodes()

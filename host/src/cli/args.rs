@@ -268,7 +268,7 @@ pub(super) struct RunArgs {
     pub(super) inter_op_pool: i32,
     /// Measure some runs in addition, and keep the times of kernels in the cache folder: later
     /// placements of any graph use them.
-    #[arg(long, help_heading = "Execution")]
+    #[arg(long, help_heading = "Execution", conflicts_with = "no_calibration")]
     pub(super) learn: bool,
     /// Measure some runs in addition, and write what each node took to this file, for --profile.
     #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath, help_heading = "Output")]

@@ -4,6 +4,7 @@ use crate::device::Device;
 use crate::device::DeviceRates;
 use crate::device::DeviceSet;
 use crate::device::LinkRates;
+use crate::names::DeviceId;
 
 /// The device type and kernel rates that the devices of one column of the cost table share.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,7 +28,16 @@ pub struct CostClasses {
 impl CostClasses {
     /// Computes the classes of a device set.
     pub fn of(devices: &DeviceSet) -> Self {
+        Self::of_alike(devices, |_, _| true)
+    }
+
+    /// Computes the classes of devices of which `are_alike` holds for any two in one class.
+    pub(crate) fn of_alike(
+        devices: &DeviceSet,
+        are_alike: impl Fn(DeviceId, DeviceId) -> bool,
+    ) -> Self {
         let mut classes: Vec<CostClass> = Vec::new();
+        let mut first_devices: Vec<DeviceId> = Vec::new();
         let of_device = devices
             .iter()
             .map(|(id, device)| {
@@ -37,9 +47,11 @@ impl CostClasses {
                 };
                 let index = classes
                     .iter()
-                    .position(|known| known.costs_as(&class))
+                    .zip(&first_devices)
+                    .position(|(known, &first)| known.costs_as(&class) && are_alike(first, id))
                     .unwrap_or_else(|| {
                         classes.push(class);
+                        first_devices.push(id);
                         classes.len() - 1
                     });
                 u32::try_from(index).expect("no more classes than devices")

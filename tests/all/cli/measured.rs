@@ -59,6 +59,12 @@ fn wrong_measurements_and_hints_are_refused() {
     placewright(args(line, &[&graph])).expect_error(1, &["`none-such`"]);
     let line = "place {} --trip-count while=-1";
     placewright(args(line, &[&graph])).expect_error(2, &["not a trip count", "LOOP=N"]);
+    let line = "place {} --trip-count none-such=3";
+    placewright(args(line, &[&graph])).expect_error(1, &["`none-such`", "it has no loops"]);
+    let looping = model("cf_while_v2.skel.pb");
+    placewright(args(line, &[&looping])).expect_error(1, &["`none-such`", "its loops are `while`"]);
+    let line = "run {} --learn --no-calibration";
+    placewright(args(line, &[&graph])).expect_error(2, &["--learn", "--no-calibration"]);
 }
 
 #[test]

@@ -161,6 +161,12 @@ impl PlacementSetup {
             ("placement options", "with_soft_placement")
         } else if !self.pins.is_empty() {
             ("placement options", "with_pin")
+        } else if !self.priorities.is_empty() {
+            ("placement options", "with_priority")
+        } else if !self.trip_counts.is_empty() {
+            ("placement options", "with_trip_count")
+        } else if self.profile.is_some() {
+            ("placement options", "with_profile")
         } else {
             return Ok(());
         };
@@ -197,7 +203,17 @@ impl PlacementSetup {
         }
         pins::resolve(&self.pins, graph, devices, &mut options)?;
         pins::prioritize(&self.priorities, graph, &mut options)?;
-        options.trip_counts.extend(self.trip_counts.iter().cloned());
+        for (frame, n_iterations) in &self.trip_counts {
+            let bodies = graph.bodies().ok().into_iter();
+            let loops = bodies.flat_map(|bodies| bodies.all().iter().skip(1));
+            if !loops.clone().any(|body| *body.name == **frame) {
+                return Err(Error::UnknownLoop {
+                    frame: frame.clone(),
+                    loops: loops.map(|body| body.name.to_string()).collect(),
+                });
+            }
+            options.trip_counts.push((frame.clone(), *n_iterations));
+        }
         if let Some(history) = &self.history {
             options.cost_sources.insert(0, Arc::new(history.clone()));
         }
