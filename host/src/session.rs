@@ -52,6 +52,7 @@ use crate::placement::Placement;
 use crate::placement::PlacementIdentity;
 use crate::plan::ExecutionPlan;
 use crate::tensor::Tensor;
+use crate::trace::Recorder;
 use crate::trace::RunProfile;
 use crate::trace::Trace;
 
@@ -202,8 +203,10 @@ impl Session {
         let placed = self.placed();
         let names = feeds.iter().map(|(name, _)| *name);
         let prepared = placed.prepare(placed.request(names, fetches, targets)?)?;
-        let feeds: Vec<Tensor> = feeds.iter().map(|(_, tensor)| tensor.clone()).collect();
-        placed.measure(&prepared, &feeds, n_runs)
+        let tensors: Vec<Tensor> = feeds.iter().map(|(_, tensor)| tensor.clone()).collect();
+        let options = RunOptions::default().with_recorder(Recorder::off());
+        let run = || self.run_with(feeds, fetches, targets, &options);
+        placed.measure(&prepared, &tensors, n_runs, run)
     }
 
     /// Like [`Self::run`], with options; also runs the nodes `targets`.

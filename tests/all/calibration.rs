@@ -348,7 +348,7 @@ fn rates_without_a_kernel_stay_as_stated_and_are_named() {
         assert!(missing.contains(part), "{missing}");
     }
     let stated = device.rates();
-    let rates = found.rates(stated, 1);
+    let rates = found.rates(stated);
     assert_eq!(rates.flops_per_s, stated.flops_per_s);
     assert_ne!(rates.launch_ns, stated.launch_ns);
     assert!(!rates.is_calibrated, "a rate is still a default");
@@ -359,7 +359,7 @@ fn rates_without_a_kernel_stay_as_stated_and_are_named() {
         let link = found.link(&direction).unwrap();
         assert!(link.latency_ns > 0.0 && link.ns_per_byte >= 0.0, "{link:?}");
     }
-    let rates = found.rates(stated, 1);
+    let rates = found.rates(stated);
     assert_eq!(rates.launch_ns, stated.launch_ns);
     assert_ne!(rates.host_link, stated.host_link);
 }

@@ -34,6 +34,18 @@ CONTROL_FLOW = {
     "lstm_b1": 1,
     "lstm_b32": 1,
 }
+# Reference models with loops and branches.
+CONTROL_MODELS = [
+    "cf_while_v1",
+    "cf_while_v2",
+    "cf_nested_v1",
+    "cf_nested_v2",
+    "cf_cond_v1",
+    "cf_cond_v2",
+    "cf_dynrnn_v1",
+    "cf_dynrnn_v2",
+    "cf_functional",
+]
 CALLERS = [1, 2, 8]
 PARTS = ["dispatch", "models", "control", "serve"]
 
@@ -291,8 +303,8 @@ class Bench:
             self.close(sides)
 
     def control(self, threads):
-        for model, count in CONTROL_FLOW.items():
-            if threads > 1 and count > 1:
+        for model, count in (CONTROL_FLOW | dict.fromkeys(CONTROL_MODELS, 1)).items():
+            if threads > 1 and not model.startswith("lstm"):
                 continue  # Nothing in them can be done at one time.
             if not (self.args.folder / "models" / f"{model}.pb").exists():
                 self.lineup.absent.setdefault(model, "TensorFlow makes the graph, and is absent")
@@ -372,7 +384,7 @@ def make_models(args, lineup):
     command = [args.folder / "venv/bin/python", HERE / "models.py", ROOT / "tests/models", args.folder / "models", str(NODES)]
     log = args.folder / "models.log"
     with open(log, "wb") as output:
-        loops = CONTROL_FLOW if "control" in args.only else []
+        loops = [*CONTROL_FLOW, *CONTROL_MODELS] if "control" in args.only else []
         made = subprocess.run([*command, *args.models, *loops], stdout=output, stderr=output, check=False)
     if made.returncode != 0:
         for peer in ("TensorFlow", "ONNX Runtime"):

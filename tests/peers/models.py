@@ -60,8 +60,20 @@ def write_arrays(archive, folder, model):
     (folder / f"{model}.arrays.json").write_text(json.dumps(listed, indent=1))
 
 
+def convert(graph, archive, target, model):
+    """Writes the graph as ONNX. A graph that cannot be converted has no .onnx."""
+    (target / f"{model}.onnx").unlink(missing_ok=True)
+    entries = [entry.split("/", 1) for entry in sorted(archive.files)]
+    inputs, outputs = ([tensor_name(name) for side, name in entries if side == wanted] for wanted in ("in", "out"))
+    try:
+        converted, _ = tf2onnx.convert.from_graph_def(graph, input_names=inputs, output_names=outputs, opset=18)
+        onnx.save(converted, target / f"{model}.onnx")
+    except Exception as error:  # noqa: BLE001: whatever the converter raises
+        print(f"{model} cannot be converted: {error}", flush=True)
+
+
 def write_model(source, target, model):
-    paths = [target / f"{model}{end}" for end in (".pb", ".arrays.json", ".onnx")]
+    paths = [target / f"{model}{end}" for end in (".pb", ".arrays.json")]
     sources = [source / f"{model}.skel.pb", source / f"{model}.npz", Path(__file__)]
     made_of, stamp = digest(sources), target / f"{model}.made-of"
     if stamp.exists() and stamp.read_text() == made_of and all(path.exists() for path in paths):
@@ -71,16 +83,13 @@ def write_model(source, target, model):
     paths[0].write_bytes(graph.SerializeToString())
     archive = np.load(source / f"{model}.npz")
     write_arrays(archive, target, model)
-    entries = [entry.split("/", 1) for entry in sorted(archive.files)]
-    inputs, outputs = ([tensor_name(name) for side, name in entries if side == wanted] for wanted in ("in", "out"))
-    converted, _ = tf2onnx.convert.from_graph_def(graph, input_names=inputs, output_names=outputs, opset=18)
-    onnx.save(converted, paths[2])
+    convert(graph, archive, target, model)
     stamp.write_text(made_of)  # Last: what was interrupted is made again.
     print(f"made {model}", flush=True)
 
 
 def write_loops(target, model):
-    """Writes a graph of loops.py. A graph that cannot be converted has no .onnx."""
+    """Writes a graph of loops.py."""
     stamp = target / f"{model}.made-of"
     made_of = digest([Path(__file__), Path(loops.__file__)])
     if stamp.exists() and stamp.read_text() == made_of:
@@ -91,13 +100,7 @@ def write_loops(target, model):
     np.savez(target / f"{model}.npz", **arrays)
     archive = np.load(target / f"{model}.npz")
     write_arrays(archive, target, model)
-    inputs, outputs = ([tensor_name(entry.split("/", 1)[1]) for entry in archive.files if entry.startswith(side)] for side in ("in/", "out/"))
-    (target / f"{model}.onnx").unlink(missing_ok=True)
-    try:
-        converted, _ = tf2onnx.convert.from_graph_def(graph, input_names=inputs, output_names=outputs, opset=18)
-        onnx.save(converted, target / f"{model}.onnx")
-    except Exception as error:  # noqa: BLE001: whatever the converter raises
-        print(f"{model} cannot be converted: {error}", flush=True)
+    convert(graph, archive, target, model)
     stamp.write_text(made_of)  # Last: what was interrupted is made again.
     print(f"made {model}", flush=True)
 

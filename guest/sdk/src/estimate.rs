@@ -1,19 +1,34 @@
 //! Estimates the makespan of a plan: a list schedule, event by event, as the executor would run it.
 //! The host and [`testing`](crate::testing) use it.
 //!
-//! A node may start when all its inputs have arrived on its device. A free queue of a chip starts
-//! the ready node with the largest start order, ties by smaller id. A queue never waits for a node
-//! whose inputs are still on their way while another node is ready. Devices of one chip share its
-//! queues. A tensor arrives on another device once, `latency + bytes * ns_per_byte` after it is
-//! produced. Links do not contend, as in the schedules of Topcuoglu et al. 2002. Tensors of
-//! preloaded edges ([`EdgeKind::PRELOADED`](crate::EdgeKind::PRELOADED)) are on every device from
-//! the start.
+//! A node may start when all its inputs have arrived on its device. A free queue starts the ready
+//! node with the largest start order, ties by smaller id. A queue never waits for a node whose
+//! inputs are still on their way while another node is ready. A node without work ends when its
+//! inputs have arrived, and needs no queue.
+//!
+//! Nodes and transfers compete for [`Resources`]. Kernels of one chip that together use more
+//! threads than it has slow each other down equally. A tensor is transferred once to each device
+//! that reads it. Transfers over one link follow each other in the order in which their tensors are
+//! produced; the next one begins when the bytes of the one before are through, without its latency.
+//! Copies between devices that compute in host memory keep a thread of the host busy instead.
+//! Tensors of preloaded edges ([`EdgeKind::PRELOADED`](crate::EdgeKind::PRELOADED)) are on every
+//! device from the start.
 
 use std::cmp::Ordering;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::graph::Rows;
+
+mod resources;
+#[cfg(test)]
+mod tests;
+
+pub use resources::Resources;
+
+use resources::NONE;
+use resources::Route;
+use resources::to_u32;
 
 /// The input of a schedule: the graph, and the times of nodes and transfers.
 pub trait Durations {
@@ -23,12 +38,31 @@ pub trait Durations {
     /// Returns the number of edges into a node.
     fn n_predecessors(&self, node: u32) -> usize;
 
-    /// Returns the time of all executions of a node on a device, in ns; never NaN.
+    /// Returns the time of all executions of a node on a device that has its chip for itself, in
+    /// ns; never NaN.
     fn work_ns(&self, node: u32, device: u32) -> f64;
 
-    /// Returns the time to transfer the tensor of an edge from one device to another, in ns.
-    /// `position` is the index of the edge in [`Self::successors`].
-    fn transfer_ns(&self, position: usize, source: u32, destination: u32) -> f64;
+    /// Returns how many threads of its chip the kernel of a node uses. Only asked of chips with
+    /// threads ([`Resources::with_chip`]).
+    fn n_threads(&self, node: u32, device: u32) -> f64 {
+        let _ = (node, device);
+        1.0
+    }
+
+    /// Returns the transfer of an edge's tensor from one device to another. `position` is the index
+    /// of the edge in [`Self::successors`].
+    fn transfer(&self, position: usize, source: u32, destination: u32) -> Transfer;
+}
+
+/// The transfer of a tensor to another device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Transfer {
+    /// The tensor. Edges of one producer with equal numbers are one transfer per device.
+    pub tensor: u32,
+    /// Time in which it occupies no link, in ns.
+    pub latency_ns: f64,
+    /// Time in which it occupies the links that it takes, in ns.
+    pub busy_ns: f64,
 }
 
 /// A plan to be scheduled.
@@ -45,22 +79,32 @@ pub struct Schedule<'a> {
 /// The times of a plan's nodes. Keeps its buffers for the next plan.
 #[derive(Debug)]
 pub struct Estimate {
+    resources: Resources,
     starts_ns: Vec<f64>,
+    /// While a node is ready, its work.
     finish_ns: Vec<f64>,
     /// When the inputs produced so far have arrived on the node's device.
     ready_ns: Vec<f64>,
     /// Number of edges whose producer has not finished.
     n_waits: Vec<u32>,
-    /// First queue of each device's chip. A chip has as many queues as its device with the most
+    /// Per queue: its pool is stored at the first one, or at each if the plan assigns nodes to
     /// queues.
-    first_queue: Vec<u32>,
-    /// Number of queues of a chip, indexed by its first queue.
-    n_queues: Vec<u32>,
-    /// Queues that are filled together: all queues of a chip, stored at the first one; or single
-    /// queues if the plan assigns nodes to queues.
     pools: Vec<Pool>,
+    chips: Vec<Chip>,
+    /// Per link, when it is free.
+    link_free_ns: Vec<f64>,
+    /// Copies that a pool executes. Their ids follow those of nodes.
+    copies: Vec<Copy>,
+    /// The nodes that wait for these copies.
+    readers: Vec<u32>,
     /// Pending events, earliest first.
     events: BinaryHeap<Reverse<Event>>,
+    /// Pools in which something may start now.
+    touched: Vec<u32>,
+    /// Nodes without work that have ended, and whose outputs are not sent yet.
+    instant: Vec<u32>,
+    /// Transfers of one node: with destination and reader.
+    outgoing: Vec<(Transfer, u32, u32)>,
     is_up_to_date: bool,
     makespan_ns: f64,
 }
@@ -68,34 +112,87 @@ pub struct Estimate {
 #[derive(Debug, Default)]
 struct Pool {
     n_free: u32,
-    /// Ready nodes, by start order, then id.
-    ready: BinaryHeap<(i32, Reverse<u32>)>,
+    /// Ready nodes and copies, by start order, then id.
+    ready: BinaryHeap<(i64, Reverse<u32>)>,
 }
 
-/// An event of a node.
+/// Copies start before nodes.
+const COPY_ORDER: i64 = i64::MAX;
+
+#[derive(Debug)]
+struct Copy {
+    pool: u32,
+    work_ns: f64,
+    /// Range of the readers.
+    readers: (u32, u32),
+}
+
+/// A chip whose threads several kernels share. All of them advance at one rate, so their ends are
+/// kept on a clock that advances at that rate.
+#[derive(Debug)]
+struct Chip {
+    n_threads: f64,
+    /// Threads that the running kernels would use.
+    n_wanted: f64,
+    /// The shared clock, and when it was read.
+    clock_ns: f64,
+    read_at_ns: f64,
+    rate: f64,
+    running: BinaryHeap<Reverse<Running>>,
+    /// Events of other versions are out of date.
+    version: u32,
+    has_changed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Running {
+    /// On the chip's clock.
+    finish_ns: f64,
+    id: u32,
+    pool: u32,
+    n_threads: f64,
+}
+
+impl Eq for Running {}
+
+impl Ord for Running {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_time = self.finish_ns.total_cmp(&other.finish_ns);
+        by_time.then_with(|| self.id.cmp(&other.id))
+    }
+}
+
+impl PartialOrd for Running {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Event {
     at_ns: f64,
-    node: u32,
+    /// The node, copy or chip.
+    id: u32,
     what: What,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    /// The node finishes and frees its queue.
+    /// A node or copy finishes and frees its queue.
     Finish,
-    /// The node's last input arrives.
+    /// A node's last input arrives.
     Arrival,
+    /// A kernel of a chip with threads finishes, unless the version is out of date.
+    Chip(u32),
 }
 
 impl Eq for Event {}
 
 impl Ord for Event {
     fn cmp(&self, other: &Self) -> Ordering {
-        let key = |event: &Self| (event.node, event.what == What::Arrival);
         self.at_ns
             .total_cmp(&other.at_ns)
-            .then_with(|| key(self).cmp(&key(other)))
+            .then_with(|| (self.id, self.what).cmp(&(other.id, other.what)))
     }
 }
 
@@ -106,40 +203,31 @@ impl PartialOrd for Event {
 }
 
 impl Estimate {
-    /// Creates an estimate for graphs of `n_nodes` nodes. `chips` and `queues` are the chip and the
-    /// number of queues of each device.
-    pub fn new(n_nodes: usize, chips: &[u32], queues: &[u32]) -> Self {
-        let n_chips = chips.iter().max().map_or(0, |&last| last + 1);
-        let mut queues_of_chip = vec![0u32; n_chips as usize];
-        for (&chip, &queues) in chips.iter().zip(queues) {
-            let most = &mut queues_of_chip[chip as usize];
-            *most = queues.max(*most).max(1);
-        }
-        let mut first_of_chip = vec![0u32];
-        for &queues in &queues_of_chip {
-            first_of_chip.push(first_of_chip[first_of_chip.len() - 1] + queues);
-        }
-        let n_pools = first_of_chip[first_of_chip.len() - 1] as usize;
-        let mut n_queues = vec![0; n_pools];
-        for (&first, &queues) in first_of_chip.iter().zip(&queues_of_chip) {
-            if queues > 0 {
-                n_queues[first as usize] = queues;
-            }
-        }
+    /// Creates an estimate for graphs of `n_nodes` nodes.
+    pub fn new(n_nodes: usize, resources: Resources) -> Self {
         let mut pools = Vec::new();
-        pools.resize_with(n_pools, Pool::default);
-        let of_chip = |&chip: &u32| first_of_chip[chip as usize];
+        pools.resize_with(resources.pools.len(), Pool::default);
         Self {
             starts_ns: vec![0.0; n_nodes],
             finish_ns: vec![0.0; n_nodes],
             ready_ns: vec![0.0; n_nodes],
             n_waits: vec![0; n_nodes],
-            first_queue: chips.iter().map(of_chip).collect(),
-            n_queues,
             pools,
+            chips: resources
+                .chip_threads
+                .iter()
+                .map(|&n| Chip::new(n))
+                .collect(),
+            link_free_ns: vec![0.0; resources.n_links as usize],
+            copies: Vec::new(),
+            readers: Vec::new(),
             events: BinaryHeap::new(),
+            touched: Vec::new(),
+            instant: Vec::new(),
+            outgoing: Vec::new(),
             is_up_to_date: false,
             makespan_ns: 0.0,
+            resources,
         }
     }
 
@@ -152,7 +240,7 @@ impl Estimate {
     /// [`Self::invalidate`].
     pub fn makespan_ns(&mut self, durations: &impl Durations, schedule: Schedule<'_>) -> f64 {
         if !self.is_up_to_date {
-            self.makespan_ns = self.run(durations, schedule);
+            self.run(durations, schedule);
             self.is_up_to_date = true;
         }
         self.makespan_ns
@@ -168,11 +256,14 @@ impl Estimate {
         &self.finish_ns
     }
 
-    fn run(&mut self, durations: &impl Durations, schedule: Schedule<'_>) -> f64 {
+    fn run(&mut self, durations: &impl Durations, schedule: Schedule<'_>) {
         self.reset(durations, schedule);
-        let mut makespan_ns = 0.0f64;
-        // Pools in which a node may start now.
-        let mut touched: Vec<usize> = Vec::new();
+        for node in 0..to_u32(self.n_waits.len()) {
+            if self.n_waits[node as usize] == 0 {
+                self.arrive(durations, schedule, node, 0.0);
+            }
+        }
+        self.settle(durations, schedule, 0.0);
         while let Some(&Reverse(Event { at_ns: now_ns, .. })) = self.events.peek() {
             // All events of one instant are processed before any node starts, so that the start
             // order decides and not chance.
@@ -180,111 +271,377 @@ impl Estimate {
                 && event.at_ns <= now_ns
             {
                 self.events.pop();
-                let pool = self.pool(schedule, event.node as usize);
                 match event.what {
                     What::Finish => {
-                        makespan_ns = makespan_ns.max(event.at_ns);
-                        self.pools[pool].n_free += 1;
-                        self.release(durations, schedule, event.node);
+                        let pool = match self.copy_of(event.id) {
+                            Some(copy) => self.copies[copy].pool,
+                            None => self.pool(schedule, event.id),
+                        };
+                        self.pools[pool as usize].n_free += 1;
+                        self.touched.push(pool);
+                        self.end(durations, schedule, event.id, event.at_ns);
                     }
-                    What::Arrival => {
-                        let node = event.node;
-                        let order = schedule.start_order.map_or(0, |order| order[node as usize]);
-                        self.pools[pool].ready.push((order, Reverse(node)));
+                    What::Arrival => self.arrive(durations, schedule, event.id, event.at_ns),
+                    What::Chip(version) => {
+                        if self.chips[event.id as usize].version == version {
+                            self.end_running(durations, schedule, event.id, event.at_ns);
+                        }
                     }
                 }
-                touched.push(pool);
             }
-            for pool in touched.drain(..) {
-                self.start_nodes(durations, schedule, pool, now_ns);
-            }
+            self.settle(durations, schedule, now_ns);
         }
-        makespan_ns
     }
 
     fn reset(&mut self, durations: &impl Durations, schedule: Schedule<'_>) {
+        self.makespan_ns = 0.0;
         self.events.clear();
-        for (pool, &n_queues) in self.pools.iter_mut().zip(&self.n_queues) {
+        self.copies.clear();
+        self.readers.clear();
+        self.link_free_ns.fill(0.0);
+        for chip in &mut self.chips {
+            chip.reset();
+        }
+        for (pool, shape) in self.pools.iter_mut().zip(&self.resources.pools) {
             pool.ready.clear();
-            pool.n_free = if schedule.queues.is_some() {
-                1
-            } else {
-                n_queues
-            };
+            let is_single = schedule.queues.is_some() && shape.is_assignable;
+            pool.n_free = if is_single { 1 } else { shape.n_queues };
         }
         self.ready_ns.fill(0.0);
         for (node, n_waits) in (0u32..).zip(&mut self.n_waits) {
             *n_waits = to_u32(durations.n_predecessors(node));
-            if *n_waits == 0 {
-                self.events.push(Reverse(Event {
-                    at_ns: 0.0,
-                    node,
-                    what: What::Arrival,
-                }));
+        }
+    }
+
+    /// Returns the copy of an id that is no node's.
+    fn copy_of(&self, id: u32) -> Option<usize> {
+        (id as usize).checked_sub(self.n_waits.len())
+    }
+
+    /// Returns the pool in which a node waits.
+    fn pool(&self, schedule: Schedule<'_>, node: u32) -> u32 {
+        let device = schedule.devices[node as usize];
+        let first = self.resources.devices[device as usize].pool;
+        match schedule.queues {
+            Some(queues) if self.resources.pools[first as usize].is_assignable => {
+                let last = self.resources.pools[first as usize].n_queues - 1;
+                first + queues[node as usize].min(last)
+            }
+            _ => first,
+        }
+    }
+
+    /// Handles the arrival of a node's last input.
+    fn arrive(
+        &mut self,
+        durations: &impl Durations,
+        schedule: Schedule<'_>,
+        node: u32,
+        now_ns: f64,
+    ) {
+        let index = node as usize;
+        let work_ns = durations.work_ns(node, schedule.devices[index]);
+        if work_ns <= 0.0 {
+            self.starts_ns[index] = now_ns;
+            self.finish_ns[index] = now_ns;
+            self.instant.push(node);
+            return;
+        }
+        self.finish_ns[index] = work_ns;
+        let order = schedule.start_order.map_or(0, |order| order[index]);
+        let pool = self.pool(schedule, node);
+        let ready = &mut self.pools[pool as usize].ready;
+        ready.push((i64::from(order), Reverse(node)));
+        self.touched.push(pool);
+    }
+
+    /// Sends the outputs of nodes without work, and starts what can start.
+    fn settle(&mut self, durations: &impl Durations, schedule: Schedule<'_>, now_ns: f64) {
+        while let Some(node) = self.instant.pop() {
+            self.makespan_ns = self.makespan_ns.max(now_ns);
+            self.release(durations, schedule, node, now_ns);
+        }
+        while let Some(pool) = self.touched.pop() {
+            self.start(durations, schedule, pool, now_ns);
+        }
+        for (index, chip) in (0u32..).zip(&mut self.chips) {
+            if let Some(event) = chip.next_event(index, now_ns) {
+                self.events.push(Reverse(event));
             }
         }
     }
 
-    /// Returns the pool in which a node waits.
-    fn pool(&self, schedule: Schedule<'_>, node: usize) -> usize {
-        let first = self.first_queue[schedule.devices[node] as usize] as usize;
-        let queue = schedule.queues.map_or(0, |queues| queues[node]);
-        first + queue.min(self.n_queues[first] - 1) as usize
-    }
-
-    /// Starts nodes while queues of the pool are free.
-    fn start_nodes(
+    /// Starts nodes and copies while queues of the pool are free.
+    fn start(
         &mut self,
         durations: &impl Durations,
         schedule: Schedule<'_>,
-        pool: usize,
+        pool: u32,
         now_ns: f64,
     ) {
-        let pool = &mut self.pools[pool];
-        while pool.n_free > 0
-            && let Some((_, Reverse(node))) = pool.ready.pop()
+        let chip = self.resources.pools[pool as usize].chip;
+        let place = &mut self.pools[pool as usize];
+        while place.n_free > 0
+            && let Some((_, Reverse(id))) = place.ready.pop()
         {
-            pool.n_free -= 1;
-            let index = node as usize;
-            let finish_ns = now_ns + durations.work_ns(node, schedule.devices[index]);
-            self.starts_ns[index] = now_ns;
-            self.finish_ns[index] = finish_ns;
-            self.events.push(Reverse(Event {
-                at_ns: finish_ns,
-                node,
-                what: What::Finish,
-            }));
+            place.n_free -= 1;
+            let (work_ns, n_threads) = match (id as usize).checked_sub(self.n_waits.len()) {
+                Some(copy) => (self.copies[copy].work_ns, 1.0),
+                None => {
+                    self.starts_ns[id as usize] = now_ns;
+                    let device = schedule.devices[id as usize];
+                    let n_threads = match chip {
+                        NONE => 1.0,
+                        _ => durations.n_threads(id, device),
+                    };
+                    (self.finish_ns[id as usize], n_threads)
+                }
+            };
+            if chip == NONE {
+                self.events.push(Reverse(Event {
+                    at_ns: now_ns + work_ns,
+                    id,
+                    what: What::Finish,
+                }));
+            } else {
+                self.chips[chip as usize].add(id, pool, work_ns, n_threads, now_ns);
+            }
+        }
+    }
+
+    /// Ends the kernels of a chip that finish now.
+    fn end_running(
+        &mut self,
+        durations: &impl Durations,
+        schedule: Schedule<'_>,
+        chip: u32,
+        now_ns: f64,
+    ) {
+        while let Some(ended) = self.chips[chip as usize].pop_ended(now_ns) {
+            self.pools[ended.pool as usize].n_free += 1;
+            self.touched.push(ended.pool);
+            self.end(durations, schedule, ended.id, now_ns);
+        }
+    }
+
+    /// Handles the end of a node or copy.
+    fn end(&mut self, durations: &impl Durations, schedule: Schedule<'_>, id: u32, now_ns: f64) {
+        match self.copy_of(id) {
+            Some(copy) => {
+                let (first, end) = self.copies[copy].readers;
+                for index in first..end {
+                    let reader = self.readers[index as usize];
+                    self.deliver(durations, schedule, reader, now_ns, now_ns);
+                }
+            }
+            None => {
+                self.makespan_ns = self.makespan_ns.max(now_ns);
+                self.finish_ns[id as usize] = now_ns;
+                self.release(durations, schedule, id, now_ns);
+            }
         }
     }
 
     /// Sends the outputs of a finished node to its consumers.
-    fn release(&mut self, durations: &impl Durations, schedule: Schedule<'_>, producer: u32) {
+    fn release(
+        &mut self,
+        durations: &impl Durations,
+        schedule: Schedule<'_>,
+        producer: u32,
+        now_ns: f64,
+    ) {
         let source = schedule.devices[producer as usize];
-        let finish_ns = self.finish_ns[producer as usize];
         let successors = durations.successors();
+        let mut outgoing = std::mem::take(&mut self.outgoing);
         for position in successors.range(producer) {
             let node = successors.items[position];
-            let consumer = node as usize;
-            let destination = schedule.devices[consumer];
-            let mut arrival_ns = finish_ns;
-            if destination != source {
-                arrival_ns += durations.transfer_ns(position, source, destination);
+            let destination = schedule.devices[node as usize];
+            if destination == source {
+                self.deliver(durations, schedule, node, now_ns, now_ns);
+            } else {
+                let transfer = durations.transfer(position, source, destination);
+                outgoing.push((transfer, destination, node));
             }
-            let ready_ns = &mut self.ready_ns[consumer];
-            *ready_ns = ready_ns.max(arrival_ns);
-            self.n_waits[consumer] -= 1;
-            if self.n_waits[consumer] == 0 {
-                self.events.push(Reverse(Event {
-                    at_ns: *ready_ns,
-                    node,
-                    what: What::Arrival,
-                }));
+        }
+        if outgoing.len() > 1 {
+            outgoing.sort_unstable_by_key(|&(transfer, destination, node)| {
+                (transfer.tensor, destination, node)
+            });
+        }
+        let mut rest = outgoing.as_slice();
+        while let Some(&(transfer, destination, _)) = rest.first() {
+            let is_same = |&&(other, place, _): &&(Transfer, u32, u32)| {
+                (other.tensor, place) == (transfer.tensor, destination)
+            };
+            let n_readers = rest.iter().take_while(is_same).count();
+            let (readers, others) = rest.split_at(n_readers);
+            self.send(durations, schedule, (source, destination), readers, now_ns);
+            rest = others;
+        }
+        outgoing.clear();
+        self.outgoing = outgoing;
+    }
+
+    /// Starts a transfer to the readers of one device.
+    fn send(
+        &mut self,
+        durations: &impl Durations,
+        schedule: Schedule<'_>,
+        (source, destination): (u32, u32),
+        readers: &[(Transfer, u32, u32)],
+        now_ns: f64,
+    ) {
+        // Of several edges of a tensor, some may be preloaded, which take no time.
+        let longer = |a: &Transfer, b: &Transfer| {
+            (a.busy_ns + a.latency_ns).total_cmp(&(b.busy_ns + b.latency_ns))
+        };
+        let transfers = readers.iter().map(|&(transfer, ..)| transfer);
+        let Some(transfer) = transfers.max_by(longer) else {
+            return;
+        };
+        let total_ns = transfer.latency_ns + transfer.busy_ns;
+        let mut arrival_ns = now_ns + total_ns;
+        if total_ns > 0.0 {
+            match self.resources.route(source, destination) {
+                Route::Host(pool) => {
+                    let first = to_u32(self.readers.len());
+                    self.readers.extend(readers.iter().map(|&(.., node)| node));
+                    let id = to_u32(self.n_waits.len() + self.copies.len());
+                    self.copies.push(Copy {
+                        pool,
+                        work_ns: total_ns,
+                        readers: (first, to_u32(self.readers.len())),
+                    });
+                    let ready = &mut self.pools[pool as usize].ready;
+                    ready.push((COPY_ORDER, Reverse(id)));
+                    self.touched.push(pool);
+                    return;
+                }
+                Route::Links(link_out, link_in) if transfer.busy_ns > 0.0 => {
+                    let mut start_ns = now_ns;
+                    for link in [link_out, link_in] {
+                        if let Some(&free_ns) = self.link_free_ns.get(link as usize) {
+                            start_ns = start_ns.max(free_ns);
+                        }
+                    }
+                    for link in [link_out, link_in] {
+                        if let Some(free_ns) = self.link_free_ns.get_mut(link as usize) {
+                            *free_ns = start_ns + transfer.busy_ns;
+                        }
+                    }
+                    arrival_ns = start_ns + total_ns;
+                }
+                Route::Links(..) => {}
             }
+        }
+        for &(.., node) in readers {
+            self.deliver(durations, schedule, node, arrival_ns, now_ns);
+        }
+    }
+
+    /// Records that an input of a node arrives at `arrival_ns`.
+    fn deliver(
+        &mut self,
+        durations: &impl Durations,
+        schedule: Schedule<'_>,
+        node: u32,
+        arrival_ns: f64,
+        now_ns: f64,
+    ) {
+        let index = node as usize;
+        let ready_ns = self.ready_ns[index].max(arrival_ns);
+        self.ready_ns[index] = ready_ns;
+        self.n_waits[index] -= 1;
+        if self.n_waits[index] > 0 {
+            return;
+        }
+        if ready_ns <= now_ns {
+            self.arrive(durations, schedule, node, now_ns);
+        } else {
+            self.events.push(Reverse(Event {
+                at_ns: ready_ns,
+                id: node,
+                what: What::Arrival,
+            }));
         }
     }
 }
 
-/// Converts a number of edges. Graphs have fewer than 2^32.
-fn to_u32(n: usize) -> u32 {
-    u32::try_from(n).expect("graphs have fewer than 2^32 edges")
+impl Chip {
+    fn new(n_threads: f64) -> Self {
+        Self {
+            n_threads,
+            n_wanted: 0.0,
+            clock_ns: 0.0,
+            read_at_ns: 0.0,
+            rate: 1.0,
+            running: BinaryHeap::new(),
+            version: 0,
+            has_changed: false,
+        }
+    }
+
+    fn reset(&mut self) {
+        self.running.clear();
+        (self.n_wanted, self.rate) = (0.0, 1.0);
+        (self.clock_ns, self.read_at_ns) = (0.0, 0.0);
+        self.has_changed = false;
+    }
+
+    fn add(&mut self, id: u32, pool: u32, work_ns: f64, n_threads: f64, now_ns: f64) {
+        self.advance(now_ns);
+        self.n_wanted += n_threads;
+        self.running.push(Reverse(Running {
+            finish_ns: self.clock_ns + work_ns,
+            id,
+            pool,
+            n_threads,
+        }));
+        self.has_changed = true;
+    }
+
+    fn advance(&mut self, now_ns: f64) {
+        if now_ns > self.read_at_ns {
+            self.clock_ns += (now_ns - self.read_at_ns) * self.rate;
+            self.read_at_ns = now_ns;
+        }
+    }
+
+    /// Takes out a kernel that ends at this instant, which is that of the chip's event.
+    fn pop_ended(&mut self, now_ns: f64) -> Option<Running> {
+        let &Reverse(first) = self.running.peek()?;
+        if !self.has_changed {
+            // The clock is set, and not computed: the event is the end of the first one.
+            self.clock_ns = first.finish_ns;
+            self.read_at_ns = now_ns;
+            self.has_changed = true;
+        } else if first.finish_ns > self.clock_ns {
+            return None;
+        }
+        self.running.pop();
+        self.n_wanted = match self.running.is_empty() {
+            true => 0.0,
+            false => self.n_wanted - first.n_threads,
+        };
+        Some(first)
+    }
+
+    /// Returns the event of the next end, if something has started or ended.
+    fn next_event(&mut self, index: u32, now_ns: f64) -> Option<Event> {
+        if !std::mem::take(&mut self.has_changed) {
+            return None;
+        }
+        self.version = self.version.wrapping_add(1);
+        let &Reverse(first) = self.running.peek()?;
+        self.rate = (self.n_threads / self.n_wanted).min(1.0);
+        let left_ns = match first.finish_ns.is_finite() {
+            true => (first.finish_ns - self.clock_ns).max(0.0) / self.rate,
+            false => f64::INFINITY,
+        };
+        Some(Event {
+            at_ns: now_ns + left_ns,
+            id: index,
+            what: What::Chip(self.version),
+        })
+    }
 }

@@ -100,7 +100,7 @@ impl CandidatesBuilder {
     pub fn new(graph: &Arc<Graph>, device_set: &Arc<DeviceSet>) -> Self {
         let model = CostModel::default();
         let (mut devices, classes) =
-            device_columns(device_set, &model, CostClasses::of(device_set));
+            device_columns(device_set, &model, CostClasses::of(device_set), 0);
         let of_device = std::mem::replace(
             &mut devices.cost_class,
             (0..to_u32(device_set.len())).collect(),

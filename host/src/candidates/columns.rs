@@ -88,6 +88,16 @@ pub struct DeviceColumns {
     pub link_exceptions: Vec<(DeviceId, DeviceId, LinkRates)>,
     /// Devices of one chip share a number.
     pub chips: Vec<u32>,
+    /// Threads of the chip that a kernel computes with ([`Device::chip_threads`]), or 0.
+    ///
+    /// [`Device::chip_threads`]: crate::device::Device::chip_threads
+    pub chip_threads: Vec<u32>,
+    /// Number of nodes of devices of type CPU that execute at one time.
+    pub n_host_threads: u32,
+    /// Threads of the host's processor.
+    pub n_processors: u32,
+    /// Whether the device computes in host memory.
+    pub is_in_host_memory: Vec<bool>,
     /// Devices of one memory share a number and its capacity.
     pub memory_domain: Vec<u32>,
     /// Bytes that plans may use.
@@ -102,6 +112,22 @@ pub struct DeviceColumns {
     pub queues: Vec<u32>,
     /// Priority of the factory that made the device; larger is preferred.
     pub type_preference: Vec<i32>,
+}
+
+impl DeviceColumns {
+    /// Returns the number of threads of a chip whose devices compute with threads, else 0.
+    pub(crate) fn threads_of_chip(&self, chip: u32) -> u32 {
+        let of_chip = self.chips.iter().zip(&self.chip_threads);
+        let most = of_chip
+            .filter(|&(&of, _)| of == chip)
+            .map(|(_, &threads)| threads)
+            .max();
+        match most.unwrap_or(0) {
+            0 => 0,
+            // Devices with one thread each may compute at one time.
+            most => most.max(self.n_host_threads).min(self.n_processors),
+        }
+    }
 }
 
 /// Everything that a policy can see of one placement. Immutable; the policy's sandbox, its native

@@ -12,6 +12,20 @@ use crate::cost::KernelCosts;
 use crate::cost::NodeWork;
 use crate::cost::Prediction;
 
+/// What a node costs.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Work {
+    /// It does not run.
+    Nothing,
+    /// It only directs tensors ([`crate::graph::is_control_flow`]).
+    Passing,
+    /// Floating-point operations, and bytes that it reads and writes.
+    Kernel(f64, u64),
+}
+
+/// Time in which the executor passes a tensor on, in ns.
+const PASSING_NS: f64 = 30.0;
+
 /// Rows of nodes with equal work, found through a direct-mapped cache. An exact table would cost a
 /// cache miss per node; this one sometimes writes a row twice, which has no effect.
 pub(super) struct CostRows {
@@ -22,6 +36,8 @@ pub(super) struct CostRows {
     cache: Vec<Slot>,
     /// Per class what the sources know of its devices, best source first.
     known: Vec<Vec<Arc<dyn KernelCosts>>>,
+    /// Whether nodes of equal work may have different costs.
+    is_by_node: bool,
     pub(super) costs: Vec<f64>,
     /// Number of measurements behind each cost; empty if there are no sources.
     pub(super) samples: Vec<u32>,
@@ -40,12 +56,14 @@ struct Slot {
 const CACHE_BITS: u32 = 12;
 
 impl CostRows {
-    /// Creates an empty table. `known` has what the sources know of the devices of each class.
+    /// Creates an empty table. `known` has what the sources know of the devices of each class;
+    /// `is_by_node`: they may know single nodes.
     pub(super) fn new(
         model: CostModel,
         classes: Vec<CostClass>,
         types: &TypeTable,
         known: Vec<Vec<Arc<dyn KernelCosts>>>,
+        is_by_node: bool,
     ) -> Self {
         let type_of_class = classes
             .iter()
@@ -70,6 +88,7 @@ impl CostRows {
             type_of_class,
             cache: vec![empty; 1 << CACHE_BITS],
             known,
+            is_by_node,
             costs: Vec::new(),
             samples: Vec::new(),
         }
@@ -81,18 +100,24 @@ impl CostRows {
     }
 
     /// Returns the row of this work, for nodes with kernels for these types; other types cost +inf.
-    /// `None`: the node does not run, and costs nothing. `node` is for the sources.
+    /// `node` is for the sources.
     pub(super) fn row(
         &mut self,
-        work: Option<(f64, u64)>,
+        work: Work,
         node: Option<&NodeWork<'_>>,
         support: u32,
         supported: &SupportedTypes,
     ) -> u32 {
-        // A node that does not run needs a key that no work has.
-        let (flops, traffic_bytes) = work.unwrap_or((f64::NAN, u64::MAX));
-        let flops_bits = flops.to_bits();
-        let key = node.map_or(0, |node| node.key().as_u64());
+        // What is no kernel needs a key that no kernel has.
+        let (flops_bits, traffic_bytes) = match work {
+            Work::Nothing => (f64::NAN.to_bits(), u64::MAX),
+            Work::Passing => (f64::NAN.to_bits(), u64::MAX - 1),
+            Work::Kernel(flops, traffic_bytes) => (flops.to_bits(), traffic_bytes),
+        };
+        let key = node.map_or(0, |node| match self.is_by_node {
+            true => node.unique_key(),
+            false => node.key().as_u64(),
+        });
         let mixed = (flops_bits ^ traffic_bytes.rotate_left(24) ^ u64::from(support) ^ key)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let index = (mixed >> (64 - CACHE_BITS)) as usize;
@@ -108,15 +133,16 @@ impl CostRows {
         for (index, (class, &number)) in self.classes.iter().zip(&self.type_of_class).enumerate() {
             let runs = supported.iter().any(|&(known, _)| known == number);
             let predicted = node
-                .filter(|_| runs && work.is_some())
+                .filter(|_| runs && !matches!(work, Work::Nothing))
                 .and_then(|node| predict(&self.known[index], node));
-            self.costs.push(match work {
+            self.costs.push(match (work, predicted) {
                 _ if !runs => f64::INFINITY,
-                None => 0.0,
-                Some((flops, traffic_bytes)) => predicted.map_or_else(
-                    || self.model.execution_ns(flops, traffic_bytes, &class.rates),
-                    |predicted| predicted.ns,
-                ),
+                (_, Some(predicted)) => predicted.ns,
+                (Work::Nothing, None) => 0.0,
+                (Work::Passing, None) => PASSING_NS,
+                (Work::Kernel(flops, traffic_bytes), None) => {
+                    self.model.execution_ns(flops, traffic_bytes, &class.rates)
+                }
             });
             if node.is_some() {
                 self.samples

@@ -12,12 +12,14 @@ use crate::device::LinkRates;
 use crate::names::DeviceId;
 
 /// Returns the columns of devices, and the cost classes of the cost table's columns. Devices share
-/// a chip if they name the same one (CPU devices that share a pool state their part of its rates
-/// instead). Each device has its own memory. Devices with equal transfer costs share a link domain.
+/// a chip if they name the same one. Each device has its own memory. Devices with equal transfer
+/// costs share a link domain. `n_host_threads` nodes of CPU devices execute at one time; 0 means
+/// one per processor.
 pub(super) fn device_columns(
     devices: &DeviceSet,
     model: &CostModel,
     classes: CostClasses,
+    n_host_threads: usize,
 ) -> (DeviceColumns, Vec<CostClass>) {
     let mut domains: Vec<LinkEnd> = Vec::new();
     let link_domain = devices
@@ -45,6 +47,11 @@ pub(super) fn device_columns(
         .iter()
         .map(|(_, device)| device.memory_capacity_bytes())
         .collect();
+    let n_processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let n_host_threads = match n_host_threads {
+        0 => n_processors,
+        n_threads => n_threads,
+    };
     let columns = DeviceColumns {
         n_cost_classes: to_u32(classes.classes.len()),
         link_domain,
@@ -52,6 +59,16 @@ pub(super) fn device_columns(
         links,
         link_exceptions: Vec::new(),
         chips: devices.chips(),
+        chip_threads: devices
+            .iter()
+            .map(|(_, device)| device.chip_threads().map_or(0, |n| to_u32(n.max(1))))
+            .collect(),
+        n_host_threads: to_u32(n_host_threads),
+        n_processors: to_u32(n_processors),
+        is_in_host_memory: devices
+            .iter()
+            .map(|(_, device)| device.attributes().has_one_memory())
+            .collect(),
         memory_domain: ordinals,
         memory_free_bytes: capacity.clone(),
         memory_capacity_bytes: capacity,

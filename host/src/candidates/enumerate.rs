@@ -12,6 +12,7 @@ use crate::candidates::columns::Candidates;
 use crate::candidates::columns::NodeColumns;
 use crate::candidates::columns::PlacementHint;
 use crate::candidates::costs::CostRows;
+use crate::candidates::costs::Work;
 use crate::candidates::devices::check_links;
 use crate::candidates::devices::device_columns;
 use crate::candidates::edge_kinds::edge_kinds;
@@ -39,6 +40,7 @@ use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeClass;
 use crate::graph::NodeId;
+use crate::graph::is_control_flow;
 use crate::names::DeviceId;
 use crate::names::DeviceName;
 
@@ -108,7 +110,12 @@ pub fn enumerate(
         first.len() == second.len() && pairs.all(|(first, second)| Arc::ptr_eq(first, second))
     };
     let classes = CostClasses::of_alike(device_set, are_alike);
-    let (columns, cost_classes) = device_columns(device_set, &options.cost_model, classes);
+    let (columns, cost_classes) = device_columns(
+        device_set,
+        &options.cost_model,
+        classes,
+        options.inter_op_threads,
+    );
     check_links(&columns, device_set)?;
     let of_class = |class: usize| {
         let mut classes = columns.cost_class.iter();
@@ -116,15 +123,28 @@ pub fn enumerate(
         first.map_or_else(Vec::new, |first| known[first].clone())
     };
     let of_classes = (0..cost_classes.len()).map(of_class).collect();
-    let mut rows = CostRows::new(options.cost_model, cost_classes, types, of_classes);
+    let is_by_node = options.profile.is_some();
+    let mut rows = CostRows::new(
+        options.cost_model,
+        cost_classes,
+        types,
+        of_classes,
+        is_by_node,
+    );
     let mut keys = rows.has_sources().then(|| WorkKeys::of(graph));
+    let op_names = graph.op_names().iter();
+    let is_passing: Vec<bool> = op_names.map(|op| is_control_flow(op)).collect();
     nodes.cost_row = graph
         .nodes()
         .zip(graph.flops().iter().zip(graph.traffic_bytes()))
         .map(|(node, (&flops, &traffic_bytes))| {
             let support = supports.of_node(graph, node);
             let supported = &supports.sets[support as usize];
-            let work = (!graph.is_preloaded(node)).then_some((flops, traffic_bytes));
+            let work = match () {
+                () if graph.is_preloaded(node) => Work::Nothing,
+                () if is_passing[graph.op_types()[node.index()] as usize] => Work::Passing,
+                () => Work::Kernel(flops, traffic_bytes),
+            };
             let known = keys.as_mut().map(|keys| keys.work(node));
             rows.row(work, known.as_ref(), support, supported)
         })

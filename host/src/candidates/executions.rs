@@ -9,6 +9,7 @@ use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::graph::TensorId;
+use crate::graph::is_control_flow;
 use crate::graph::is_enter;
 use crate::graph::is_merge;
 use crate::graph::is_switch;
@@ -43,7 +44,7 @@ pub(super) fn executions(
     let Ok(bodies) = graph.bodies() else {
         return Executions::default();
     };
-    if !bodies.has_loops() && bodies.guards().is_empty() {
+    if !bodies.has_loops() && bodies.guards().is_empty() && profile.is_none() {
         return Executions::default();
     }
     let finder = Finder { graph, bodies };
@@ -66,7 +67,7 @@ pub(super) fn executions(
     let frame = |body: BodyId| body.0.checked_sub(1).unwrap_or(NONE);
     let mut of_node: Vec<f64> = of_node.collect();
     if let Some(profile) = profile.filter(|_| stated.is_empty()) {
-        measured(graph, profile, &mut of_node);
+        measured(graph, bodies, profile, &mut of_node);
     }
     Executions {
         of_node,
@@ -88,15 +89,28 @@ pub(super) fn executions(
 
 /// Replaces estimates by measured executions. A node may have been executed on several devices, in
 /// different runs of one profile or as part of different plans.
-fn measured(graph: &Graph, profile: &RunProfile, of_node: &mut [f64]) {
+fn measured(graph: &Graph, bodies: &Bodies, profile: &RunProfile, of_node: &mut [f64]) {
     let mut found: BTreeMap<NodeId, f64> = BTreeMap::new();
     for times in &profile.nodes {
         if let Some(node) = graph.find_node(&times.node) {
             *found.entry(node).or_default() += times.executions;
         }
     }
-    for (node, executions) in found {
-        of_node[node.index()] = executions;
+    // What runs pass by has no executions of its own: as many as there are rounds of its body.
+    let mut rounds = vec![0.0f64; bodies.all().len()];
+    for (&node, &executions) in &found {
+        let rounds = &mut rounds[bodies.of_outputs(graph, node).index()];
+        *rounds = rounds.max(executions);
+    }
+    for node in graph.nodes() {
+        let rounds = rounds[bodies.of_outputs(graph, node).index()];
+        let executions = &mut of_node[node.index()];
+        match found.get(&node) {
+            Some(0.0) if is_control_flow(graph.op(node)) => *executions = rounds,
+            Some(&measured) => *executions = measured,
+            // The graph has grown.
+            None => {}
+        }
     }
 }
 

@@ -52,6 +52,9 @@ pub struct PlacementOptions {
     pub op_arguments: Option<Arc<dyn OpArguments>>,
     /// Number of concurrent runs for which memory must suffice; 0 means 1.
     pub n_concurrent_runs: usize,
+    /// Number of nodes that threads of the host execute at one time
+    /// (`ExecutorOptions::inter_op_parallelism_threads`), for estimates; 0 means one per processor.
+    pub inter_op_threads: usize,
 }
 
 impl PlacementOptions {
@@ -129,6 +132,13 @@ impl PlacementOptions {
     #[must_use]
     pub fn with_concurrent_runs(mut self, n_runs: usize) -> Self {
         self.n_concurrent_runs = n_runs;
+        self
+    }
+
+    /// Sets the number of nodes that threads of the host execute at one time.
+    #[must_use]
+    pub fn with_inter_op_threads(mut self, n_threads: usize) -> Self {
+        self.inter_op_threads = n_threads;
         self
     }
 

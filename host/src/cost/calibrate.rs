@@ -137,27 +137,21 @@ pub fn calibrate(
     Ok(found)
 }
 
-/// Whether the measurement of one device also holds for another: both compute with the same threads
-/// and state equal parts of their rates. Two measurements would differ by chance, and plans would
-/// prefer one of the devices because of that.
+/// Whether the measurement of one device also holds for another: both compute with the same thread
+/// pool. Two measurements would differ by chance, and plans would prefer one of the devices because
+/// of that.
 pub fn computes_alike(first: &dyn Device, second: &dyn Device) -> bool {
-    let pool = |device: &dyn Device| {
-        let pool = device.as_kernel_device()?.intra_op_pool()?;
-        Some(std::ptr::from_ref(pool))
-    };
     let place = |device: &dyn Device| {
-        let attributes = device.attributes();
-        (
+        let (attributes, threads) = (device.attributes(), device.chip_threads()?);
+        Some((
             attributes.device_type.clone(),
-            attributes.locality.numa_node,
-            device.n_sharing_rates(),
-            pool(device),
-        )
+            attributes.physical_description.clone(),
+            device.chip()?.to_owned(),
+            threads,
+        ))
     };
-    first.n_sharing_rates() > 1
-        && first.is_local()
-        && second.is_local()
-        && place(first) == place(second)
+    let is_local = first.is_local() && second.is_local();
+    is_local && place(first).is_some_and(|first| Some(first) == place(second))
 }
 
 struct Bench<'a> {

@@ -68,16 +68,14 @@ pub struct Sample {
 }
 
 impl Calibration {
-    /// Returns the stated rates of a device with measured rates in place of stated ones. If
-    /// several devices share threads, each gets an equal part of the rates
-    /// ([`Device::n_sharing_rates`](crate::device::Device::n_sharing_rates)). They count as
-    /// calibrated if every rate that kernel costs depend on was measured.
-    pub fn rates(&self, stated: DeviceRates, n_sharing_rates: u32) -> DeviceRates {
-        let n_sharing = f64::from(n_sharing_rates.max(1));
-        let part = |measured: Option<f64>, stated| measured.map_or(stated, |rate| rate / n_sharing);
+    /// Returns the stated rates of a device with measured rates in place of stated ones. They count
+    /// as calibrated if every rate that kernel costs depend on was measured.
+    pub fn rates(&self, stated: DeviceRates) -> DeviceRates {
         DeviceRates {
-            flops_per_s: part(self.flops_per_s, stated.flops_per_s),
-            memory_bytes_per_s: part(self.elementwise_bytes_per_s, stated.memory_bytes_per_s),
+            flops_per_s: self.flops_per_s.unwrap_or(stated.flops_per_s),
+            memory_bytes_per_s: self
+                .elementwise_bytes_per_s
+                .unwrap_or(stated.memory_bytes_per_s),
             launch_ns: self.launch_ns.unwrap_or(stated.launch_ns),
             is_calibrated: self.flops_per_s.is_some()
                 && self.elementwise_bytes_per_s.is_some()
@@ -159,7 +157,7 @@ mod tests {
     #[test]
     fn measured_rates_replace_stated_ones_and_the_rest_stays() {
         let stated = DeviceRates::default_cpu(2);
-        let rates = measured().rates(stated, 1);
+        let rates = measured().rates(stated);
         let expected = DeviceRates {
             flops_per_s: 4e11,
             memory_bytes_per_s: 2e10,
@@ -177,16 +175,7 @@ mod tests {
             is_calibrated: false,
             ..expected
         };
-        assert_eq!(without_matmuls.rates(stated, 1), expected);
-    }
-
-    #[test]
-    fn devices_that_share_threads_get_a_part_of_the_rates() {
-        let whole = measured().rates(DeviceRates::default_cpu(2), 1);
-        let part = measured().rates(DeviceRates::default_cpu(2), 4);
-        assert_eq!(part.flops_per_s * 4.0, whole.flops_per_s);
-        assert_eq!(part.memory_bytes_per_s * 4.0, whole.memory_bytes_per_s);
-        assert_eq!(part.launch_ns, whole.launch_ns);
+        assert_eq!(without_matmuls.rates(stated), expected);
     }
 
     #[test]
@@ -194,11 +183,11 @@ mod tests {
         let stated = DeviceRates::default_cpu(1);
         let mut calibration = measured();
         calibration.links = vec![link(LinkDirection::FromHost, 100.0, 0.25)];
-        assert_eq!(calibration.rates(stated, 1).host_link, stated.host_link);
+        assert_eq!(calibration.rates(stated).host_link, stated.host_link);
         let to_host = link(LinkDirection::ToHost, 300.0, 0.75);
         calibration.links.push(to_host);
         let host_link = |calibration: &Calibration| {
-            let link = calibration.rates(stated, 1).host_link;
+            let link = calibration.rates(stated).host_link;
             (link.latency_ns, link.ns_per_byte)
         };
         assert_eq!(host_link(&calibration), (200.0, 0.5));

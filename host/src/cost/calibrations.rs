@@ -20,7 +20,7 @@ use crate::store::StoreError;
 use crate::trace::targets;
 
 /// Grows when the stored format or the method of measurement changes.
-const FORMAT: &[u8] = b"rates 1";
+const FORMAT: &[u8] = b"rates 2";
 
 /// A store of measured rates, in memory and optionally in a folder. Clones share one store.
 ///
@@ -40,7 +40,7 @@ struct Shared {
 }
 
 /// Everything that a device's rates depend on, as a string: this build, the host's processor, and
-/// the device's type, index, description, chip, threads, share of the rates and NUMA node. Its job,
+/// the device's type, index, description, chip, threads and NUMA node. Its job,
 /// task and incarnation are not part of the key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RatesKey(String);
@@ -182,7 +182,7 @@ impl Calibrations {
             match self.find(&**device) {
                 Ok(None) => {}
                 Ok(Some(found)) => {
-                    let rates = found.rates(device.rates(), device.n_sharing_rates());
+                    let rates = found.rates(device.rates());
                     measured = measured.with_rates(id, rates);
                 }
                 Err(problem) => {
@@ -224,13 +224,12 @@ impl RatesKey {
         let pool = pool.and_then(KernelDevice::intra_op_pool);
         let n_threads = pool.map_or(1, crate::device::IntraOpPool::n_threads);
         Self(format!(
-            "{machine}; device {}:{} of type {:?}, {:?}, chip {:?}, {n_threads} threads, shared by {}, NUMA node {}",
+            "{machine}; device {}:{} of type {:?}, {:?}, chip {:?}, {n_threads} threads, NUMA node {}",
             name.device_type.as_deref().unwrap_or_default(),
             name.index.unwrap_or_default(),
             attributes.device_type,
             attributes.physical_description,
             device.chip(),
-            device.n_sharing_rates(),
             attributes.locality.numa_node,
         ))
     }

@@ -105,13 +105,14 @@ impl History {
         let mut keys = WorkKeys::of(graph);
         let mut found: BTreeMap<String, BTreeMap<u64, Measured>> = BTreeMap::new();
         let mut n_learned = 0;
-        for times in &profile.nodes {
+        let measured = profile.nodes.iter().filter(|times| times.samples > 0);
+        for times in measured {
             let device = devices.find_by_name(&times.device);
             let device = device.and_then(|id| devices.get(id));
             let (Some(node), Some(device)) = (graph.find_node(&times.node), device) else {
                 continue;
             };
-            let Some(device) = self.name_of(&**device) else {
+            let Some(device) = self.kind_of(&**device) else {
                 continue;
             };
             let measured = Measured {
@@ -183,7 +184,7 @@ impl History {
     /// Returns everything that the times of a device's kernels depend on, as text; `None` for
     /// devices of other processes. Devices that are alike have one text, whatever their number and
     /// the devices that share their threads.
-    fn name_of(&self, device: &dyn Device) -> Option<String> {
+    pub(super) fn kind_of(&self, device: &dyn Device) -> Option<String> {
         if !device.is_local() {
             return None;
         }
@@ -222,7 +223,7 @@ impl fmt::Debug for History {
 
 impl CostSource for History {
     fn of_device(&self, device: &dyn Device) -> Option<Arc<dyn KernelCosts>> {
-        let times = self.times(&self.name_of(device)?)?;
+        let times = self.times(&self.kind_of(device)?)?;
         Some(times)
     }
 }

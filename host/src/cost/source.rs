@@ -112,6 +112,17 @@ impl<'a> NodeWork<'a> {
         self.graph.traffic_bytes()[self.node.index()]
     }
 
+    pub(super) fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// Returns a key that no other node has, except by chance together with equal work.
+    pub(crate) fn unique_key(&self) -> u64 {
+        let mut hasher = FxHasher::default();
+        (self.key.0, self.node.0).hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// Returns what identifies the work.
     pub fn key(&self) -> WorkKey {
         self.key

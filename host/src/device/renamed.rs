@@ -139,8 +139,8 @@ impl Device for RenamedDevice {
         self.underlying.chip()
     }
 
-    fn n_sharing_rates(&self) -> u32 {
-        self.underlying.n_sharing_rates()
+    fn chip_threads(&self) -> Option<usize> {
+        self.underlying.chip_threads()
     }
 
     fn run_allocator(&self, attributes: AllocatorAttributes, run: RunNumber) -> Arc<dyn Allocator> {

@@ -71,17 +71,16 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// process that share the chip: one chip under two runtimes, or two platforms on one card.
     /// [`HOST_PROCESSOR`] is the name of the host's processor; name other chips by something that
     /// is the same under every runtime, such as the bus address. Plans give the devices of one chip
-    /// its time only once. `None` means that the device has its execution units for itself, or
-    /// states only its share of their rates ([`Self::n_sharing_rates`]).
+    /// its time only once. `None` means that the device has its execution units for itself.
     fn chip(&self) -> Option<&str> {
         None
     }
 
-    /// Returns how many devices, including this one, compute with the same threads, so that each
-    /// states an equal share of their rates. A rate that is measured on one of them while the
-    /// others are idle is divided by this.
-    fn n_sharing_rates(&self) -> u32 {
-        1
+    /// Returns with how many threads of its chip a kernel computes, if it computes with threads of
+    /// the host: kernels of one chip then execute at the same time, and share its threads. `None`
+    /// means that a kernel has the whole chip, or one of its queues, while it executes.
+    fn chip_threads(&self) -> Option<usize> {
+        None
     }
 
     /// Returns its description.

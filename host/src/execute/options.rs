@@ -98,6 +98,17 @@ impl ExecutorOptions {
         self.n_concurrent_runs
     }
 
+    /// Returns how many operations of one run execute at one time; 0 means one per core.
+    pub(crate) fn n_inter_op_threads(&self) -> usize {
+        if self.scheduling == Scheduling::Serial {
+            return 1;
+        }
+        let of_session = self.session_inter_op_pools.first();
+        let shared = self.inter_op_pool.as_ref();
+        let pool = of_session.or(shared.filter(|_| !self.use_per_session_threads));
+        pool.map_or(self.inter_op_parallelism_threads, InterOpPool::n_threads)
+    }
+
     /// Sets the number of threads; 0 means one per core.
     #[must_use]
     pub fn with_inter_op_parallelism_threads(mut self, n_threads: usize) -> Self {

@@ -243,6 +243,12 @@ pub(crate) fn is_enter(op: &str) -> bool {
     matches!(op, "Enter" | "RefEnter")
 }
 
+/// Returns whether an op only directs tensors, without computing anything.
+pub(crate) fn is_control_flow(op: &str) -> bool {
+    let is_for_loops = is_enter(op) || is_exit(op) || is_next_iteration(op) || op == "LoopCond";
+    is_for_loops || is_switch(op) || is_merge(op) || op == "ControlTrigger"
+}
+
 /// Returns whether an op takes a tensor out of a loop.
 pub(crate) fn is_exit(op: &str) -> bool {
     matches!(op, "Exit" | "RefExit")

@@ -1,26 +1,223 @@
 //! The expected duration of a plan: the schedule of [`placewright_guest::estimate`], with the costs
-//! and links of the candidates.
+//! and links of the candidates, as the executor would choose it.
+//!
+//! The threads of the host execute the nodes of all CPU devices, whatever device they are on. If a
+//! plan needs nothing else, the executor takes the faster of two ways: one thread executes
+//! everything, and kernels use the other threads; or several threads execute nodes.
 
 use placewright_guest::estimate::Durations;
 use placewright_guest::estimate::Estimate;
+use placewright_guest::estimate::Resources;
+use placewright_guest::estimate::Schedule;
+use placewright_guest::estimate::Transfer;
 use placewright_guest::graph::Rows;
+use rustc_hash::FxHashMap;
 
 use crate::candidates::Candidates;
+use crate::cost::JOIN_NS;
+use crate::cost::SERIAL_DISPATCH_NS;
+use crate::cost::SHARED_DISPATCH_NS;
+use crate::cost::WORK_PER_THREAD_NS;
 use crate::graph::EdgeKind;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
+use crate::trace::RunProfile;
 
-/// Creates an estimate for plans of these candidates.
-pub(super) fn estimate(candidates: &Candidates) -> Estimate {
-    let columns = candidates.devices();
-    let n_nodes = candidates.graph().n_nodes();
-    Estimate::new(n_nodes, &columns.chips, &columns.queues)
+/// By how much several threads must be faster than one to be used.
+const SHARED_WEIGHT: f64 = 1.05;
+
+/// The estimate of plans of the same candidates.
+#[derive(Debug)]
+pub(super) struct PlanEstimate {
+    /// Nodes execute on all queues and threads.
+    shared: Estimate,
+    /// One thread executes everything. `None` if no node can be on a device of the host.
+    serial: Option<Estimate>,
+    /// Per device, whether the host's threads execute its nodes.
+    is_host: Vec<bool>,
+    n_host_threads: u32,
+    /// Measured times of single transfers, by tensor, source and destination.
+    transfers_ns: FxHashMap<(u32, u32, u32), f64>,
+    makespan_ns: Option<f64>,
 }
 
-impl Durations for Candidates {
+impl PlanEstimate {
+    /// Creates an estimate in which transfers that `profile` has measured take that time.
+    pub(super) fn new(candidates: &Candidates, profile: Option<&RunProfile>) -> Self {
+        let columns = candidates.devices();
+        let n_nodes = candidates.graph().n_nodes();
+        let is_host: Vec<bool> = candidates
+            .device_set()
+            .iter()
+            .zip(&columns.chip_threads)
+            .map(|((_, device), &threads)| threads > 0 && device.attributes().has_one_memory())
+            .collect();
+        let shared = Estimate::new(n_nodes, resources(candidates, &is_host));
+        let serial = is_host.contains(&true).then(|| {
+            let one = vec![0; is_host.len()];
+            let devices: Vec<u32> = (0u32..).take(one.len()).collect();
+            let resources = Resources::new(&one, &one).with_host(&devices, &[], 1);
+            Estimate::new(n_nodes, resources)
+        });
+        Self {
+            shared,
+            serial,
+            is_host,
+            n_host_threads: columns.n_host_threads,
+            transfers_ns: profile
+                .into_iter()
+                .flat_map(|profile| candidates.measured_transfers(profile))
+                .filter(|measured| measured.tensor != NONE)
+                .map(|measured| {
+                    let (source, destination) = (measured.source, measured.destination);
+                    ((measured.tensor, source.0, destination.0), measured.ns)
+                })
+                .collect(),
+            makespan_ns: None,
+        }
+    }
+
+    /// Marks the estimate as outdated after the plan has changed.
+    pub(super) fn invalidate(&mut self) {
+        self.makespan_ns = None;
+        self.shared.invalidate();
+        if let Some(serial) = &mut self.serial {
+            serial.invalidate();
+        }
+    }
+
+    /// Returns the expected time of a run, in ns. `measured` replaces the candidates' costs and
+    /// executions.
+    pub(super) fn makespan_ns(
+        &mut self,
+        candidates: &Candidates,
+        schedule: Schedule<'_>,
+        measured: Option<&[MeasuredWork]>,
+    ) -> f64 {
+        if let Some(known) = self.makespan_ns {
+            return known;
+        }
+        let durations = |dispatch_ns: u32| PlanDurations {
+            candidates,
+            measured,
+            is_host: &self.is_host,
+            transfers_ns: &self.transfers_ns,
+            dispatch_ns: f64::from(dispatch_ns),
+        };
+        let (serial, shared) = (durations(SERIAL_DISPATCH_NS), durations(SHARED_DISPATCH_NS));
+        let makespan_ns = match &mut self.serial {
+            Some(one) if serial.needs_the_host_only(schedule.devices) => {
+                let serial_ns = one.makespan_ns(&serial, schedule);
+                let join_ns = f64::from(JOIN_NS);
+                if self.n_host_threads > 1 && serial_ns > 2.0 * join_ns {
+                    let shared_ns = self.shared.makespan_ns(&shared, schedule) + join_ns;
+                    match shared_ns * SHARED_WEIGHT < serial_ns {
+                        true => shared_ns,
+                        false => serial_ns,
+                    }
+                } else {
+                    serial_ns
+                }
+            }
+            _ => self.shared.makespan_ns(&shared, schedule),
+        };
+        self.makespan_ns = Some(makespan_ns);
+        makespan_ns
+    }
+}
+
+/// Returns what the nodes and transfers of plans compete for.
+fn resources(candidates: &Candidates, is_host: &[bool]) -> Resources {
+    let columns = candidates.devices();
+    let mut resources = Resources::new(&columns.chips, &columns.queues);
+    let devices = (0u32..).take(is_host.len());
+    let with_threads = |chip: u32| -> Vec<u32> {
+        let places = columns.chips.iter().zip(&columns.chip_threads);
+        let places = places.zip(0u32..);
+        places
+            .filter(|&((&of, &threads), _)| of == chip && threads > 0)
+            .map(|(_, device)| device)
+            .collect()
+    };
+    let mut chips: Vec<u32> = columns.chips.clone();
+    chips.sort_unstable();
+    chips.dedup();
+    for chip in chips {
+        let on_chip = with_threads(chip);
+        if on_chip.is_empty() {
+            continue;
+        }
+        let (host, neighbours): (Vec<u32>, Vec<u32>) = on_chip
+            .iter()
+            .partition(|&&device| is_host[device as usize]);
+        if !host.is_empty() {
+            resources = resources.with_host(&host, &neighbours, columns.n_host_threads);
+        }
+        let n_threads = columns.threads_of_chip(chip).max(1);
+        resources = resources.with_chip(&on_chip, f64::from(n_threads));
+    }
+    // A device outside of host memory has a link each way.
+    let mut n_links = 0;
+    for (device, &is_in_host_memory) in devices.zip(&columns.is_in_host_memory) {
+        if !is_in_host_memory {
+            resources = resources.with_link_of(device, n_links, n_links + 1);
+            n_links += 2;
+        }
+    }
+    for &(source, destination, _) in &columns.link_exceptions {
+        resources = resources.with_link_between(source.0, destination.0, n_links);
+        n_links += 1;
+    }
+    resources
+}
+
+/// The executions of a node in one run.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct MeasuredWork {
+    /// Time of one execution.
+    pub(crate) ns: f64,
+    pub(crate) executions: f64,
+}
+
+/// The durations of a plan.
+struct PlanDurations<'a> {
+    candidates: &'a Candidates,
+    measured: Option<&'a [MeasuredWork]>,
+    is_host: &'a [bool],
+    transfers_ns: &'a FxHashMap<(u32, u32, u32), f64>,
+    /// Per execution on a device of the host.
+    dispatch_ns: f64,
+}
+
+impl PlanDurations<'_> {
+    /// Whether no other device executes a node of the plan.
+    fn needs_the_host_only(&self, devices: &[u32]) -> bool {
+        let mut nodes = (0u32..).zip(devices);
+        nodes.all(|(node, &device)| {
+            self.is_host[device as usize] || self.kernels_ns(node, device) == 0.0
+        })
+    }
+
+    fn kernels_ns(&self, node: u32, device: u32) -> f64 {
+        match self.measured.map(|measured| measured[node as usize]) {
+            Some(measured) => measured.executions * measured.ns,
+            None => self.candidates.work_ns(NodeId(node), DeviceId(device)),
+        }
+    }
+
+    fn executions(&self, node: u32) -> f64 {
+        if let Some(measured) = self.measured {
+            return measured[node as usize].executions;
+        }
+        let executions = &self.candidates.nodes().executions;
+        executions.get(node as usize).copied().unwrap_or(1.0)
+    }
+}
+
+impl Durations for PlanDurations<'_> {
     fn successors(&self) -> Rows<'_> {
-        let successors = self.graph().successors();
+        let successors = self.candidates.graph().successors();
         Rows {
             offsets: &successors.offsets,
             items: &successors.items,
@@ -28,31 +225,57 @@ impl Durations for Candidates {
     }
 
     fn n_predecessors(&self, node: u32) -> usize {
-        self.graph().predecessors().range(node as usize).len()
+        let predecessors = self.candidates.graph().predecessors();
+        predecessors.range(node as usize).len()
     }
 
     fn work_ns(&self, node: u32, device: u32) -> f64 {
-        Self::work_ns(self, NodeId(node), DeviceId(device))
+        let kernels_ns = self.kernels_ns(node, device);
+        match self.is_host[device as usize] && kernels_ns > 0.0 {
+            true => kernels_ns + self.executions(node) * self.dispatch_ns,
+            false => kernels_ns,
+        }
     }
 
-    fn transfer_ns(&self, position: usize, source: u32, destination: u32) -> f64 {
-        let graph = self.graph();
+    fn n_threads(&self, node: u32, device: u32) -> f64 {
+        let threads = self.candidates.devices().chip_threads[device as usize];
+        if threads < 2 {
+            return 1.0;
+        }
+        // Of one execution.
+        let kernel_ns = self.kernels_ns(node, device) / self.executions(node).max(1.0);
+        (kernel_ns / WORK_PER_THREAD_NS).clamp(1.0, f64::from(threads))
+    }
+
+    fn transfer(&self, position: usize, source: u32, destination: u32) -> Transfer {
+        let graph = self.candidates.graph();
         let edge = graph.successor_edges()[position] as usize;
-        if graph.edge_kinds()[edge] & EdgeKind::PRELOADED != 0 {
-            return 0.0;
+        let tensor = graph.edge_tensors()[edge];
+        let times = self.executions(graph.predecessors().items[edge]);
+        let mut transfer = Transfer {
+            tensor,
+            latency_ns: 0.0,
+            busy_ns: 0.0,
+        };
+        if graph.edge_kinds()[edge] & EdgeKind::PRELOADED != 0 || times == 0.0 {
+            return transfer;
         }
-        let producer = NodeId(graph.predecessors().items[edge]);
-        let once = transfer_ns(self, graph.edge_tensors()[edge], source, destination);
-        match self.nodes().executions.get(producer.index()) {
-            None => once,
-            Some(0.0) => 0.0,
-            Some(times) => times * once,
+        let (mut latency_ns, mut busy_ns) =
+            transfer_ns(self.candidates, tensor, source, destination);
+        if !self.transfers_ns.is_empty()
+            && let Some(&measured_ns) = self.transfers_ns.get(&(tensor, source, destination))
+        {
+            busy_ns = busy_ns.min(measured_ns);
+            latency_ns = measured_ns - busy_ns;
         }
+        (transfer.latency_ns, transfer.busy_ns) = (times * latency_ns, times * busy_ns);
+        transfer
     }
 }
 
-/// Returns the cost of an edge between two devices. A control edge costs the latency of the link.
-pub(super) fn transfer_ns(candidates: &Candidates, tensor: u32, src: u32, dst: u32) -> f64 {
+/// Returns the cost of an edge between two devices: latency, and the time on the link. A control
+/// edge costs the latency of the link.
+fn transfer_ns(candidates: &Candidates, tensor: u32, src: u32, dst: u32) -> (f64, f64) {
     let link = candidates.link(DeviceId(src), DeviceId(dst));
     let bytes = match tensor {
         NONE => 0,
@@ -60,12 +283,12 @@ pub(super) fn transfer_ns(candidates: &Candidates, tensor: u32, src: u32, dst: u
     };
     // 0 bytes times a rate of +inf would be NaN.
     if bytes == 0 {
-        return link.latency_ns;
+        return (link.latency_ns, 0.0);
     }
     #[expect(
         clippy::cast_precision_loss,
         reason = "an estimate of bytes needs 53 bits at most"
     )]
     let bytes = bytes as f64;
-    link.latency_ns + bytes * link.ns_per_byte
+    (link.latency_ns, bytes * link.ns_per_byte)
 }

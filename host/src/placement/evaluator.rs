@@ -1,14 +1,14 @@
 //! The evaluation of plans while a policy searches: the contract's resource `plan`, without its
 //! wire types.
 
-use placewright_guest::estimate::Estimate;
 use placewright_guest::estimate::Schedule;
 
 use crate::candidates::Candidates;
 use crate::candidates::Proposal;
 use crate::graph::NodeId;
 use crate::placement::check::Placement;
-use crate::placement::estimate::estimate;
+use crate::placement::estimate::MeasuredWork;
+use crate::placement::estimate::PlanEstimate;
 use crate::placement::legality::Draft;
 use crate::placement::legality::before_memory;
 use crate::placement::legality::check_queues;
@@ -16,6 +16,7 @@ use crate::placement::legality::first_violation;
 use crate::placement::memory::Capacity;
 use crate::placement::transfers::for_each_run_transfer;
 use crate::placement::violation::Violation;
+use crate::trace::RunProfile;
 
 /// The result of the rules for a plan.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ pub struct Evaluator {
     start_order: Option<Vec<i32>>,
     queues: Option<Vec<u32>>,
     /// Created by the first evaluation.
-    estimate: Option<Estimate>,
+    estimate: Option<PlanEstimate>,
     members: Option<Members>,
     /// The result of the rules for the current plan; `None` if unknown.
     standing: Option<Standing>,
@@ -55,6 +56,18 @@ impl Placement {
         evaluator.set_start_order(self.start_order().map(<[i32]>::to_vec));
         evaluator.set_queues(self.queues().map(<[u32]>::to_vec));
         evaluator
+    }
+
+    /// Returns the expected time of one run, in ns, if the nodes take these times, and transfers
+    /// what `profile` has measured.
+    pub(crate) fn makespan_of_ns(&self, measured: &[MeasuredWork], profile: &RunProfile) -> f64 {
+        let schedule = Schedule {
+            devices: self.devices(),
+            start_order: self.start_order(),
+            queues: self.queues(),
+        };
+        let mut estimate = PlanEstimate::new(self.candidates(), Some(profile));
+        estimate.makespan_ns(self.candidates(), schedule, Some(measured))
     }
 
     /// Returns the expected time of one run of the whole graph, in ns: the makespan by the cost
@@ -163,7 +176,7 @@ impl Evaluator {
         if !self.is_legal() {
             return f64::INFINITY;
         }
-        self.schedule().0
+        self.schedule()
     }
 
     /// Returns the first rule that the current plan breaks, as [`super::check`] does.
@@ -293,17 +306,16 @@ impl Evaluator {
     }
 
     /// Updates the estimate of a plan that breaks at most the memory rule.
-    fn schedule(&mut self) -> (f64, &Estimate) {
+    fn schedule(&mut self) -> f64 {
         let estimate = self
             .estimate
-            .get_or_insert_with(|| estimate(&self.candidates));
+            .get_or_insert_with(|| PlanEstimate::new(&self.candidates, self.candidates.profile()));
         let schedule = Schedule {
             devices: &self.devices,
             start_order: self.start_order.as_deref(),
             queues: self.queues.as_deref(),
         };
-        let makespan_ns = estimate.makespan_ns(&self.candidates, schedule);
-        (makespan_ns, estimate)
+        estimate.makespan_ns(&self.candidates, schedule, None)
     }
 }
 

@@ -373,7 +373,7 @@ fn write_definitions(writer: &mut DigestWriter, graph: &Graph, arguments: &Arc<d
 
 fn device_digest(candidates: &Candidates) -> Digest {
     let (set, columns) = (candidates.device_set(), candidates.devices());
-    let mut writer = DigestWriter::new("placewright devices 1");
+    let mut writer = DigestWriter::new("placewright devices 2");
     writer.list(set.iter(), |writer, (id, device)| {
         write_device(writer, &**device, set.rates(id));
         writer.u32(
@@ -391,6 +391,8 @@ fn device_digest(candidates: &Candidates) -> Digest {
         write_link(writer, link);
     });
     writer.u32s(&columns.chips);
+    writer.u32s(&columns.chip_threads);
+    writer.u32s(&[columns.n_host_threads, columns.n_processors]);
     writer.u32s(&columns.memory_domain);
     writer.u64s(&columns.memory_capacity_bytes);
     writer.u64s(&columns.memory_free_bytes);
@@ -465,6 +467,8 @@ fn write_options(writer: &mut DigestWriter, candidates: &Candidates, options: &P
         profile,
         trip_counts,
         priorities,
+        // Part of the digest of the devices.
+        inter_op_threads: _,
     } = options;
     let (graph, devices) = (candidates.graph(), candidates.device_set());
     let device_name = |device: DeviceId| candidates.device_name(device.0);

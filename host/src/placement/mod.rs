@@ -21,6 +21,7 @@ mod violation;
 pub use check::{Placement, check};
 pub(crate) use digest::DigestWriter;
 pub use digest::{Digest, DigestError};
+pub(crate) use estimate::MeasuredWork;
 pub use evaluator::Evaluator;
 pub use identity::{IdentityDifference, PlacementIdentity};
 pub use keep::{KeepError, Kept, MoveReason, MovedNode, Replacement};

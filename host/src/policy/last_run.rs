@@ -5,7 +5,6 @@ use placewright_guest::source::Profile;
 
 use crate::candidates::Candidates;
 use crate::graph::NONE;
-use crate::graph::TensorId;
 use crate::trace::RunProfile;
 
 /// Returns a profile in the columns of the contract. Nodes and devices that the candidates do not
@@ -22,7 +21,9 @@ pub(super) fn last_run(candidates: &Candidates, profile: &RunProfile) -> Profile
         ..Profile::default()
     };
     let mut most_executions = vec![0.0f64; n_nodes];
-    for times in &profile.nodes {
+    // The others were not executed by themselves.
+    let executed = profile.nodes.iter().filter(|times| times.executions > 0.0);
+    for times in executed {
         let device = set.find_by_name(&times.device);
         let (Some(node), Some(device)) = (graph.find_node(&times.node), device) else {
             continue;
@@ -38,27 +39,13 @@ pub(super) fn last_run(candidates: &Candidates, profile: &RunProfile) -> Profile
         found.mean_ns.push(times.ns);
         found.samples.push(times.samples);
     }
-    for times in &profile.transfers {
-        let Some(destination) = set.find_by_name(&times.destination) else {
-            continue;
-        };
-        let (name, slot) = match times.tensor.strip_prefix('^') {
-            Some(name) => (name, None),
-            None => match times.tensor.rsplit_once(':') {
-                Some((name, slot)) => (name, slot.parse().ok()),
-                None => continue,
-            },
-        };
-        let Some(producer) = graph.find_node(name) else {
-            continue;
-        };
-        let tensor = slot.and_then(|slot| graph.output(producer, slot));
-        let carried = tensor.map_or(NONE, |TensorId(tensor)| tensor);
-        for position in graph.successors().range(producer.index()) {
+    for measured in candidates.measured_transfers(profile) {
+        for position in graph.successors().range(measured.producer.index()) {
             let consumer = graph.successors().items[position] as usize;
             let edge = graph.successor_edges()[position] as usize;
-            if graph.edge_tensors()[edge] == carried && found.devices[consumer] == destination.0 {
-                found.transfer_mean_ns[edge] = times.ns;
+            let is_carried = graph.edge_tensors()[edge] == measured.tensor;
+            if is_carried && found.devices[consumer] == measured.destination.0 {
+                found.transfer_mean_ns[edge] = measured.ns;
             }
         }
     }

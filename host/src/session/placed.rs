@@ -24,7 +24,10 @@ use crate::execute::Executor;
 use crate::execute::PreparedPlan;
 use crate::execute::RunOptions;
 use crate::graph::Graph;
+use crate::graph::NodeId;
+use crate::graph::is_control_flow;
 use crate::partition::RunRequest;
+use crate::placement::MeasuredWork;
 use crate::placement::Placement;
 use crate::tensor::Tensor;
 use crate::trace::Event;
@@ -232,17 +235,18 @@ impl Placed {
     }
 
     /// Runs a plan so often, after one run that is not measured, and returns what the runs took.
+    /// `run` does the same as an app does it, so that its overhead is measured.
     pub(super) fn measure(
         &self,
         prepared: &Arc<PreparedPlan>,
         feeds: &[Tensor],
         n_runs: u32,
+        run: impl Fn() -> Result<Vec<Tensor>, Error>,
     ) -> Result<RunProfile, Error> {
         let recorder = Recorder::on();
         let options = RunOptions::default()
             .with_recorder(recorder.clone())
             .with_sync_kernels(true);
-        let plain = RunOptions::default().with_recorder(Recorder::off());
         let mut plain_ns = Vec::new();
         // In turns, since clocks drift.
         for _ in 0..=n_runs.max(1) {
@@ -251,9 +255,8 @@ impl Placed {
                 .run_owned(prepared, feeds.to_vec(), &options)?;
             // The memory plan counts the outputs of one run.
             drop(recorded);
-            let feeds = feeds.to_vec();
             let started = Instant::now();
-            let fetched = self.executor.run_owned(prepared, feeds, &plain)?;
+            let fetched = run()?;
             plain_ns.push(started.elapsed().as_nanos());
             drop(fetched);
         }
@@ -262,8 +265,38 @@ impl Placed {
         plain_ns.remove(0);
         plain_ns.sort_unstable();
         let plain_ns = u64::try_from(plain_ns[plain_ns.len() / 2]).unwrap_or(u64::MAX);
-        profile.set_run_time(plain_ns, prepared.plan().partitions().len() == 1);
+        self.fit(&mut profile, plain_ns);
         Ok(profile)
+    }
+
+    /// Completes the profile of runs that took `run_ns` each.
+    fn fit(&self, profile: &mut RunProfile, run_ns: u64) {
+        let (graph, placement) = (self.graph(), &self.placement);
+        let device_of = |node: NodeId| placement.device(node);
+        let others = graph.nodes().filter(|&node| !graph.is_preloaded(node));
+        profile.add_others(others.map(|node| {
+            let device = placement.candidates().device_name(device_of(node).0);
+            let is_passed = is_control_flow(graph.op(node));
+            (graph.node_name(node), device, is_passed)
+        }));
+        let on_its_device = profile.nodes.iter().map(|times| {
+            let node = graph.find_node(&times.node)?;
+            let device = self.devices().find_by_name(&times.device)?;
+            (device == device_of(node)).then_some(node)
+        });
+        let nodes: Vec<Option<NodeId>> = on_its_device.collect();
+        profile.set_run_time(run_ns, |profile| {
+            let mut measured = vec![MeasuredWork::default(); graph.n_nodes()];
+            for (times, node) in profile.nodes.iter().zip(&nodes) {
+                if let Some(node) = node {
+                    measured[node.index()] = MeasuredWork {
+                        ns: times.ns,
+                        executions: times.executions,
+                    };
+                }
+            }
+            placement.makespan_of_ns(&measured, profile)
+        });
     }
 
     fn stage(&self, started: Instant, name: &'static str) {

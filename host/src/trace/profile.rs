@@ -1,6 +1,7 @@
 //! What the runs of a graph took, per node and device, as data that can be kept.
 
 use std::collections::BTreeMap;
+use std::collections::HashSet;
 
 use serde::Deserialize;
 use serde::Serialize;
@@ -18,6 +19,10 @@ const FORMAT: u32 = 1;
 
 /// Times are rounded to tenths of a nanosecond.
 const PER_NS: f64 = 10.0;
+
+/// How often kernels are shortened in proportion at most, and how near to the run they must come.
+const N_FITS: usize = 8;
+const FIT: f64 = 1e-3;
 
 /// Converts the median absolute deviation to the standard deviation of a normal distribution.
 const DEVIATIONS_PER_MAD: f64 = 1.4826;
@@ -37,10 +42,11 @@ pub struct RunProfile {
     pub n_runs: u32,
     /// Median time of a run, in ns, without being recorded if it was measured that way.
     pub run_ns: f64,
-    /// The part of it in which no kernel is executed, in ns: feeds, fetches, dispatch. 0 if it is
-    /// unknown, because several devices worked at the same time.
+    /// The part of it that the schedule of kernels and transfers does not explain, in ns: feeds,
+    /// fetches, waiting.
     pub overhead_ns: f64,
-    /// Per node and device that executed it, ordered by node, then device.
+    /// Per node and device that executed it, ordered by node, then device; then the nodes that were
+    /// not executed.
     pub nodes: Vec<NodeTimes>,
     /// Per tensor and pair of devices, ordered likewise.
     pub transfers: Vec<TransferTimes>,
@@ -55,7 +61,8 @@ pub struct NodeTimes {
     pub node: String,
     /// Full name of the device.
     pub device: String,
-    /// Executions in one run: the mean, which need not be whole.
+    /// Executions in one run: the mean, which need not be whole. 0 for nodes that runs do not need,
+    /// or pass by, as those that bring tensors into loops.
     pub executions: f64,
     /// Median time of an execution, in ns. If one kernel computes several nodes, the node of the
     /// most work has its time, and the others have 0.
@@ -63,7 +70,7 @@ pub struct NodeTimes {
     /// Spread of the time, in ns: an estimate of the standard deviation that single slow
     /// executions do not change.
     pub spread_ns: f64,
-    /// Number of executions measured.
+    /// Number of executions measured; 0 if its time is unknown.
     pub samples: u32,
     /// From the start of a run to the first execution, in ns: the mean.
     pub start_ns: f64,
@@ -80,7 +87,7 @@ pub struct TransferTimes {
     pub source: String,
     /// Full name of the receiving device.
     pub destination: String,
-    /// Median time, in ns.
+    /// Median time, in ns, without waiting for a thread.
     pub ns: f64,
     /// Number of transfers measured.
     pub samples: u32,
@@ -139,36 +146,51 @@ impl RunProfile {
         }
     }
 
-    /// Sets the time of a run that was not recorded. On one device, the times of kernels are fitted
-    /// to it, because the cost model adds them up: what is left of the run is its overhead. If the
-    /// kernels took longer than the run, since recording takes time, or since they overlapped, each
-    /// execution is shortened by an equal part of the difference, at most by half, and then all in
-    /// proportion.
-    pub(crate) fn set_run_time(&mut self, run_ns: u64, is_one_device: bool) {
+    /// Sets the time of a run that was not recorded, and fits the times of kernels to it: after
+    /// that, `makespan_ns`, the schedule of a profile's kernels, is the time of the run without its
+    /// overhead. If the kernels took longer, since recording takes time, each execution is
+    /// shortened by an equal part of the difference, at most by half, and then all in proportion.
+    pub(crate) fn set_run_time(&mut self, run_ns: u64, makespan_ns: impl Fn(&Self) -> f64) {
         self.run_ns = to_f64(run_ns);
-        let executed = || self.nodes.iter().filter(|times| times.ns > 0.0);
-        let kernels_ns: f64 = executed().map(|times| times.executions * times.ns).sum();
-        let n_executions: f64 = executed().map(|times| times.executions).sum();
-        if is_one_device && kernels_ns > self.run_ns && n_executions > 0.0 {
-            let excess_ns = (kernels_ns - self.run_ns) / n_executions;
+        let executed = self.nodes.iter().filter(|times| times.ns > 0.0);
+        let n_executions: f64 = executed.map(|times| times.executions).sum();
+        let excess_ns = (makespan_ns(self) - self.run_ns) / n_executions;
+        if excess_ns > 0.0 && excess_ns.is_finite() {
             for times in &mut self.nodes {
                 times.ns = (times.ns - excess_ns).max(times.ns / 2.0);
             }
         }
-        let nodes = self.nodes.iter();
-        let kernels_ns: f64 = nodes.map(|times| times.executions * times.ns).sum();
-        if is_one_device && kernels_ns > self.run_ns {
+        for _ in 0..N_FITS {
+            let scheduled_ns = makespan_ns(self);
+            if scheduled_ns <= self.run_ns * (1.0 + FIT) {
+                break;
+            }
             for times in &mut self.nodes {
-                times.ns *= self.run_ns / kernels_ns;
+                times.ns *= self.run_ns / scheduled_ns;
             }
         }
-        self.overhead_ns = match is_one_device {
-            true => rounded((self.run_ns - kernels_ns).max(0.0), PER_NS),
-            false => 0.0,
-        };
         for times in &mut self.nodes {
             times.ns = rounded(times.ns, PER_NS);
         }
+        self.overhead_ns = rounded((self.run_ns - makespan_ns(self)).max(0.0), PER_NS);
+    }
+
+    /// Adds the nodes that were not executed: node, device, and whether runs pass the node by, so
+    /// that it costs nothing. Nothing is known of what the others cost.
+    pub(crate) fn add_others<'a>(&mut self, all: impl Iterator<Item = (&'a str, &'a str, bool)>) {
+        let known: HashSet<String> = self.nodes.iter().map(|times| times.node.clone()).collect();
+        let others = all.filter(|(node, ..)| !known.contains(*node));
+        let n_runs = self.n_runs;
+        self.nodes
+            .extend(others.map(|(node, device, is_passed)| NodeTimes {
+                node: node.to_owned(),
+                device: device.to_owned(),
+                executions: 0.0,
+                ns: 0.0,
+                spread_ns: 0.0,
+                samples: if is_passed { n_runs } else { 0 },
+                start_ns: 0.0,
+            }));
     }
 
     /// Returns the profile as JSON, for a file.
@@ -237,12 +259,14 @@ impl Trace {
                     payload,
                     source,
                     destination,
+                    receive_wait_ns,
                     ..
                 } if let Some(began) = measured.get(run) => {
                     let key = (self.names.payload(*payload), *source, *destination);
                     let start_ns = event.start_ns.saturating_sub(began.start_ns);
                     let times = transfers.entry(key).or_default();
-                    times.add(*run, start_ns, event.duration_ns);
+                    let ns = event.duration_ns.saturating_sub(*receive_wait_ns);
+                    times.add(*run, start_ns, ns);
                 }
                 _ => {}
             }

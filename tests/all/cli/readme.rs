@@ -54,5 +54,7 @@ fn the_policy_of_the_readme_uses_devices_that_tensorflow_leaves_idle() {
     );
     assert_eq!(nodes(&priority, 1), 0, "{priority}");
     let expected_ns = |placed: &Value| placed["placement"]["expected_ns"].as_f64().unwrap();
-    assert!(expected_ns(&branches) < 0.6 * expected_ns(&priority));
+    // Both devices compute with the same threads.
+    let ratio = expected_ns(&branches) / expected_ns(&priority);
+    assert!((0.9..1.1).contains(&ratio), "{ratio}");
 }

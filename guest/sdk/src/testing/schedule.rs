@@ -3,6 +3,8 @@
 use crate::EdgeKind;
 use crate::estimate::Durations;
 use crate::estimate::Estimate;
+use crate::estimate::Resources;
+use crate::estimate::Transfer;
 use crate::graph::Rows;
 use crate::source::DeviceSource;
 use crate::source::GraphSource;
@@ -25,7 +27,10 @@ impl Schedule {
         start_order: Option<&[i32]>,
         queues: Option<&[u32]>,
     ) -> Self {
-        let mut estimate = Estimate::new(placed.len(), &devices.chips, &devices.queues);
+        let mut estimate = Estimate::new(
+            placed.len(),
+            Resources::new(&devices.chips, &devices.queues),
+        );
         let schedule = crate::estimate::Schedule {
             devices: placed,
             start_order,
@@ -134,17 +139,22 @@ impl Durations for Costs<'_> {
         }
     }
 
-    fn transfer_ns(&self, position: usize, source: u32, destination: u32) -> f64 {
+    fn transfer(&self, position: usize, source: u32, destination: u32) -> Transfer {
         let edge = self.graph.successor_edges[position] as usize;
-        if self.graph.edge_kinds[edge] & EdgeKind::PRELOADED != 0 {
-            return 0.0;
-        }
-        let bytes = self.graph.edge_bytes(edge);
         let producer = self.graph.predecessors.items[edge] as usize;
-        let once = transfer_ns(self.devices, source, destination, bytes);
-        match self.graph.executions[producer] {
-            0.0 => 0.0,
-            times => times * once,
+        let times = self.graph.executions[producer];
+        let is_idle = self.graph.edge_kinds[edge] & EdgeKind::PRELOADED != 0 || times == 0.0;
+        let once = match is_idle {
+            true => 0.0,
+            false => {
+                let bytes = self.graph.edge_bytes(edge);
+                times * transfer_ns(self.devices, source, destination, bytes)
+            }
+        };
+        Transfer {
+            tensor: self.graph.edge_tensors[edge],
+            latency_ns: once,
+            busy_ns: 0.0,
         }
     }
 }

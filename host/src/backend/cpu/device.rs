@@ -10,7 +10,6 @@ use crate::device::DeviceContext;
 use crate::device::DeviceError;
 use crate::device::DeviceLocality;
 use crate::device::DeviceRates;
-use crate::device::HOST_PROCESSOR;
 use crate::device::HostMemoryContext;
 use crate::device::IntraOpPool;
 use crate::device::Kernel;
@@ -49,8 +48,7 @@ pub struct ThreadPoolDevice {
     capacity_bytes: u64,
     pool: Arc<IntraOpPool>,
     rates: DeviceRates,
-    is_host_processor: bool,
-    n_sharing_rates: u32,
+    chip: Option<Arc<str>>,
 }
 
 impl ThreadPoolDevice {
@@ -78,8 +76,7 @@ impl ThreadPoolDevice {
             capacity_bytes,
             pool,
             rates,
-            is_host_processor: false,
-            n_sharing_rates: 1,
+            chip: None,
         })
     }
 
@@ -114,26 +111,12 @@ impl ThreadPoolDevice {
         self
     }
 
-    /// Marks the device as one of `n_devices` that share the pool and the machine's memory bus.
-    /// Each device states its share of the rates; otherwise plans would use each device as a whole
-    /// machine. If the other devices are idle, the device is faster than stated.
+    /// Sets the name of the chip that it computes with. Devices that share a thread pool, and other
+    /// runtimes that compute with the same processor, have one name
+    /// ([`HOST_PROCESSOR`](crate::device::HOST_PROCESSOR) for the whole processor).
     #[must_use]
-    pub fn as_one_of(mut self, n_devices: u32) -> Self {
-        self.n_sharing_rates = n_devices.max(1);
-        let n_devices = f64::from(self.n_sharing_rates);
-        let whole = DeviceRates::default_cpu(self.pool.n_threads());
-        self.rates.flops_per_s = whole.flops_per_s / n_devices;
-        self.rates.memory_bytes_per_s = whole.memory_bytes_per_s / n_devices;
-        self
-    }
-
-    /// Marks the device as the only one that stands for the host's processor: any other runtime
-    /// that computes with that processor shares it with this device ([`HOST_PROCESSOR`]). Do not
-    /// use it for one of several devices, which have a share of the processor each and may compute
-    /// at the same time.
-    #[must_use]
-    pub fn as_host_processor(mut self) -> Self {
-        self.is_host_processor = true;
+    pub fn with_chip(mut self, chip: impl Into<Arc<str>>) -> Self {
+        self.chip = Some(chip.into());
         self
     }
 }
@@ -161,11 +144,11 @@ impl Device for ThreadPoolDevice {
     }
 
     fn chip(&self) -> Option<&str> {
-        self.is_host_processor.then_some(HOST_PROCESSOR)
+        self.chip.as_deref()
     }
 
-    fn n_sharing_rates(&self) -> u32 {
-        self.n_sharing_rates
+    fn chip_threads(&self) -> Option<usize> {
+        Some(self.pool.n_threads())
     }
 
     fn as_kernel_device(&self) -> Option<&dyn KernelDevice> {

@@ -15,6 +15,7 @@ use crate::device::DeviceError;
 use crate::device::DeviceFactory;
 use crate::device::DeviceLocality;
 use crate::device::DeviceOptions;
+use crate::device::HOST_PROCESSOR;
 use crate::device::KernelRegistry;
 use crate::device::NumaNode;
 use crate::device::NumaTopology;
@@ -46,8 +47,9 @@ const MAX_COUNT: usize = 4096;
 
 /// The factory of CPU devices (TensorFlow `ThreadPoolDeviceFactory`). It creates
 /// `device_count["CPU"]` devices, one by default, whatever the number of cores.
-/// [`DeviceOptions::intra_op_pools`] decides how they share threads, and each device states its
-/// share of the rates. Each device has its own memory space; tensors are copied between devices.
+/// [`DeviceOptions::intra_op_pools`] decides how they share threads. Each device states the rates
+/// of all its threads, and names the chip that it shares with the others. Each device has its own
+/// memory space; tensors are copied between devices.
 #[derive(Debug, Clone)]
 pub struct ThreadPoolDeviceFactory {
     pools: Arc<SharedPools>,
@@ -103,17 +105,14 @@ impl ThreadPoolDeviceFactory {
                         ))
                     })?;
                 let capacity = options.memory_bytes_of(&name)?.unwrap_or(share);
-                let (node, n_sharing) = node_of(index, n_devices, &nodes);
+                let node = node_of(index, &nodes);
                 let pool = self.pools.pool(options, node, nodes.len())?;
-                let mut device = ThreadPoolDevice::new(&name, capacity, pool)?;
-                if let Some(node) = node {
-                    device = device.with_locality(DeviceLocality::on_numa_node(node.id));
-                }
-                device = device.as_one_of(n_sharing);
-                Ok(if n_devices == 1 {
-                    device.as_host_processor()
-                } else {
-                    device
+                let device = ThreadPoolDevice::new(&name, capacity, pool)?;
+                Ok(match node {
+                    Some(node) => device
+                        .with_locality(DeviceLocality::on_numa_node(node.id))
+                        .with_chip(format!("{HOST_PROCESSOR}, NUMA node {}", node.id)),
+                    None => device.with_chip(HOST_PROCESSOR),
                 })
             })
             .collect()
@@ -134,12 +133,11 @@ fn nodes_with_cpus(root: &Path) -> Result<Vec<NumaNode>, DeviceError> {
     Ok(nodes)
 }
 
-/// Returns the node of CPU device `index` of `n_devices`, and the number of devices that share it.
-/// Without nodes, all devices share the machine.
-fn node_of(index: u32, n_devices: u32, nodes: &[NumaNode]) -> (Option<&NumaNode>, u32) {
+/// Returns the node of CPU device `index`; `None` without nodes.
+fn node_of(index: u32, nodes: &[NumaNode]) -> Option<&NumaNode> {
     let n_nodes = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
     if n_nodes == 0 {
-        return (None, n_devices);
+        return None;
     }
     let position = index % n_nodes;
     let node = nodes.get(position as usize);
@@ -152,7 +150,7 @@ fn node_of(index: u32, n_devices: u32, nodes: &[NumaNode]) -> (Option<&NumaNode>
             "there are more CPU devices than NUMA nodes; several devices share one"
         );
     }
-    (node, (n_devices - position).div_ceil(n_nodes))
+    node
 }
 
 impl DeviceFactory for ThreadPoolDeviceFactory {
@@ -194,6 +192,7 @@ impl DeviceFactory for ThreadPoolDeviceFactory {
 mod tests {
     use super::*;
     use crate::device::AllocatorAttributes;
+    use crate::device::IntraOpPool;
     use crate::device::Kernel;
     use crate::device::KernelContext;
     use crate::device::KernelDevice;
@@ -353,12 +352,9 @@ mod tests {
             .map(|device| device.intra_op_pool().unwrap())
             .collect();
         assert_eq!(pools[0].n_threads(), 3);
+        // Each has all threads while the other one is idle.
         let whole = crate::device::DeviceRates::default_cpu(3);
-        for device in &devices {
-            let part = device.rates();
-            assert_eq!(part.flops_per_s * 2.0, whole.flops_per_s);
-            assert_eq!(part.memory_bytes_per_s * 2.0, whole.memory_bytes_per_s);
-        }
+        assert!(devices.iter().all(|device| device.rates() == whole));
         assert!(std::ptr::eq(pools[0], pools[1]));
         options.intra_op_parallelism_threads = 1;
         let devices = ThreadPoolDeviceFactory::default()
@@ -368,23 +364,26 @@ mod tests {
     }
 
     #[test]
-    fn only_a_single_cpu_device_is_the_hosts_processor() {
+    fn devices_of_one_thread_pool_are_one_chip() {
         let root = two_nodes();
         let factory = ThreadPoolDeviceFactory::default();
-        let chips = |options: &DeviceOptions| -> Vec<(Option<String>, u32)> {
+        let chips = |options: &DeviceOptions| -> Vec<Option<String>> {
             let devices = factory.create(options, PREFIX).unwrap();
             let devices = devices.iter();
             devices
-                .map(|device| (device.chip().map(str::to_owned), device.n_sharing_rates()))
+                .map(|device| device.chip().map(str::to_owned))
                 .collect()
         };
-        let host = Some(crate::device::HOST_PROCESSOR.to_owned());
-        assert_eq!(chips(&options(1)), [(host, 1)]);
-        assert_eq!(chips(&options(2)), [(None, 2), (None, 2)]);
-        // Each device has a node to itself, and hence all of its rates, but is still only a part of
-        // the processor.
-        let apart = on_nodes(2, root.path());
-        assert_eq!(chips(&apart), [(None, 1), (None, 1)]);
+        let host = Some(HOST_PROCESSOR.to_owned());
+        assert_eq!(chips(&options(2)), [host.clone(), host]);
+        let node = |id: u32| Some(format!("{HOST_PROCESSOR}, NUMA node {id}"));
+        let on_nodes = on_nodes(3, root.path());
+        assert_eq!(chips(&on_nodes), [node(0), node(4), node(0)]);
+        let devices = factory.create_cpus(&on_nodes, PREFIX).unwrap();
+        for device in devices {
+            let n_threads = device.intra_op_pool().map_or(1, IntraOpPool::n_threads);
+            assert_eq!(device.chip_threads(), Some(n_threads));
+        }
     }
 
     /// Creates a system folder with two nodes that have processors, and one that has none.
@@ -421,10 +420,6 @@ mod tests {
         };
         let devices = create(&on_nodes(3, root.path()));
         assert_eq!(places(&devices), [(0, 1), (4, 5), (0, 1)]);
-        // Two devices share the first node, and one has the second.
-        let rate = |index: usize| devices[index].rates().memory_bytes_per_s;
-        assert_eq!(rate(0) * 2.0, rate(1));
-        assert_eq!(rate(0), rate(2));
         let plain = DeviceOptions {
             use_numa_affinity: false,
             ..on_nodes(2, root.path())

@@ -179,6 +179,11 @@ impl Device for SyclDevice {
         }
     }
 
+    fn chip_threads(&self) -> Option<usize> {
+        let is_host = self.facts.class == DeviceClass::Cpu;
+        is_host.then(|| self.facts.traits.n_compute_units as usize)
+    }
+
     /// Device memory is already pooled, and is released in the order of the device's work.
     fn run_allocator(&self, attributes: AllocatorAttributes, _: RunNumber) -> Arc<dyn Allocator> {
         self.allocator(attributes)

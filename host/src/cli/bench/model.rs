@@ -186,6 +186,20 @@ impl Model {
         Ok(self.session.run(&feeds, &fetches)?)
     }
 
+    /// Runs the session once on the given feeds, and returns the time of that.
+    pub(super) fn run_session(&self) -> Result<Duration> {
+        let feeds = self.feeds.iter();
+        let feeds: Vec<(&str, Tensor)> = feeds
+            .map(|(name, tensor)| (name.as_str(), tensor.clone()))
+            .collect();
+        let fetches: Vec<&str> = self.fetches.iter().map(String::as_str).collect();
+        let started = Instant::now();
+        let fetched = self.session.run(&feeds, &fetches)?;
+        let time = started.elapsed();
+        self.check(&fetched)?;
+        Ok(time)
+    }
+
     fn check(&self, fetched: &[Tensor]) -> Result<()> {
         let mut all_close = true;
         for (name, found) in self.fetches.iter().zip(fetched) {

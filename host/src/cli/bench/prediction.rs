@@ -17,6 +17,7 @@ use super::model::ModelArgs;
 use super::model::ModelSetup;
 use super::models::models;
 use super::parse_seconds;
+use super::work::Work;
 use super::work::repeat;
 use super::work::settle;
 use crate::candidates::Candidates;
@@ -132,6 +133,15 @@ pub(super) fn run(
     Ok(Outcome::Done)
 }
 
+/// Runs of the session alone, without the copies of feeds that `bench models` counts.
+struct Runs<'a>(&'a Model);
+
+impl Work for Runs<'_> {
+    fn run(&self, _: u64) -> Result<Duration> {
+        self.0.run_session()
+    }
+}
+
 fn measure(
     graph: &Path,
     archive: &Path,
@@ -156,7 +166,7 @@ fn measure(
     for _ in 0..args.rounds {
         let profile = model.measure(N_RUNS_MEASURED)?;
         let learned = open(&|builder| builder.with_profile(profile.clone()))?;
-        let mut of_round = repeat(&model, args.seconds)?;
+        let mut of_round = repeat(&Runs(&model), args.seconds)?;
         let measured = median(&mut of_round);
         ratios.push(expected_ns(&learned) / to_f64(nanoseconds(measured)));
         of_rates.push(by_rates_ns / to_f64(nanoseconds(measured)));
@@ -199,7 +209,7 @@ fn plans(
                 .with_proposal(proposal.clone())
         })?;
         settle(&model)?;
-        let mut times = repeat(&model, args.seconds)?;
+        let mut times = repeat(&Runs(&model), args.seconds)?;
         found.push((expected_ns, to_f64(nanoseconds(median(&mut times)))));
     }
     let fastest = |key: fn(&(f64, f64)) -> f64| {

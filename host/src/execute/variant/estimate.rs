@@ -4,16 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::tuning::{ExecutionMode, ExecutionModes, RunConfig};
+use crate::cost::{JOIN_NS, SERIAL_DISPATCH_NS, SHARED_DISPATCH_NS};
 use crate::execute::compile::Compiled;
 use crate::execute::ready::ReadySet;
-
-/// Overhead of an operation besides its kernel, if one thread executes all operations and if
-/// several do; measured with empty kernels.
-const SERIAL_OVERHEAD_NS: u64 = 10;
-const SHARED_OVERHEAD_NS: u64 = 300;
-
-/// Cost of other threads joining a run and leaving it.
-const JOIN_NS: u64 = 10_000;
 
 /// Time of an operation from which on spinning workers can shorten it: much longer than publishing
 /// a parallel loop to them.
@@ -38,12 +31,12 @@ pub(super) fn modes_worth_trying(
 /// Checks whether several threads are worth their overhead, by list scheduling of the operations
 /// with their measured times.
 fn sharing_pays(compiled: &Compiled, costs: &[u32], n_threads: usize) -> bool {
-    let cost = |rank: u32, overhead| u64::from(costs[rank as usize]) + overhead;
+    let cost = |rank: u32, dispatch| u64::from(costs[rank as usize]) + u64::from(dispatch);
     let n_operations = u32::try_from(costs.len()).unwrap_or(u32::MAX);
     let serial: u64 = (0..n_operations)
-        .map(|rank| cost(rank, SERIAL_OVERHEAD_NS))
+        .map(|rank| cost(rank, SERIAL_DISPATCH_NS))
         .sum();
-    if serial < 2 * JOIN_NS {
+    if serial < 2 * u64::from(JOIN_NS) {
         return false;
     }
     let ready = ReadySet::new(costs.len());
@@ -58,7 +51,7 @@ fn sharing_pays(compiled: &Compiled, costs: &[u32], n_threads: usize) -> bool {
             && let Some(rank) = ready.pop()
         {
             n_idle -= 1;
-            running.push(Reverse((now + cost(rank, SHARED_OVERHEAD_NS), rank)));
+            running.push(Reverse((now + cost(rank, SHARED_DISPATCH_NS), rank)));
         }
         let Some(Reverse((end, rank))) = running.pop() else {
             break;
@@ -72,5 +65,5 @@ fn sharing_pays(compiled: &Compiled, costs: &[u32], n_threads: usize) -> bool {
             }
         }
     }
-    (now + JOIN_NS) * 10 < serial * 9
+    (now + u64::from(JOIN_NS)) * 10 < serial * 9
 }

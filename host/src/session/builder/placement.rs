@@ -6,6 +6,7 @@ use super::SessionBuilder;
 use crate::candidates::Candidates;
 use crate::candidates::PlacementOptions;
 use crate::cost::History;
+use crate::cost::ProfiledCosts;
 use crate::device::DeviceSet;
 use crate::error::Error;
 use crate::execute::ExecutorOptions;
@@ -218,15 +219,16 @@ impl PlacementSetup {
             options.cost_sources.insert(0, Arc::new(history.clone()));
         }
         if let Some(profile) = &self.profile {
-            let of_graph = History::new();
-            // Nothing is written to a folder.
-            let _ = of_graph.learn(profile, graph, devices);
-            options.cost_sources.insert(0, Arc::new(of_graph));
+            let costs = ProfiledCosts::of(profile, graph, devices);
+            options.cost_sources.insert(0, Arc::new(costs));
             options.profile = Some(Arc::clone(profile));
         }
         pin_kept(&mut options, graph, &self.kept);
         options.op_arguments.get_or_insert(ops);
         options.n_concurrent_runs = execution.agree_on_runs(options.n_concurrent_runs);
+        if options.inter_op_threads == 0 {
+            options.inter_op_threads = execution.n_inter_op_threads();
+        }
         Ok(options)
     }
 

@@ -1169,9 +1169,8 @@ pub mod placewright {
             }
             impl DeviceSet {
                 #[allow(unused_unsafe, clippy::all)]
-                /// Devices of one chip (two runtimes, sub-devices) have one number, and share the chip's
-                /// compute queues. CPU devices of one process have different numbers; each states its part of
-                /// the rates.
+                /// Devices of one chip (two runtimes, sub-devices, CPU devices of one thread pool) have one
+                /// number, and share its time: each states the rates that it has while the others are idle.
                 #[allow(async_fn_in_trait)]
                 pub fn chips(&self) -> _rt::Vec<u32> {
                     unsafe {
@@ -3779,7 +3778,8 @@ pub mod placewright {
                 /// Returns the makespan of the current plan by the host's cost model; +inf if it is not legal.
                 /// A free queue takes the node with the largest start order among those whose inputs have
                 /// arrived; it does not wait for a node whose inputs are still on their way. Devices of one
-                /// chip share its queues.
+                /// chip share its queues, or its threads if it is the host's processor. Transfers from and to a
+                /// device with a memory of its own follow each other, one in each direction at a time.
                 #[allow(async_fn_in_trait)]
                 pub fn makespan(&self) -> Ns {
                     unsafe {
