@@ -73,6 +73,9 @@ fn figures() -> Calibration {
         reduction_bytes_per_s: Some(1.234e11),
         launch_ns: Some(1500.0),
         wait_ns: Some(0.5),
+        kernels: Vec::new(),
+        reference_ns: None,
+        others_busy: None,
         links: vec![
             link(LinkDirection::FromHost, 1000.0),
             link(LinkDirection::ToHost, 3000.0),

@@ -68,6 +68,11 @@ pub struct NodeColumns {
     pub costs: Vec<f64>,
     /// Number of measurements behind each entry of [`Self::costs`]; empty if all are estimates.
     pub cost_samples: Vec<u32>,
+    /// Where each entry of [`Self::costs`] comes from: a name, from 1; 0 for the rates of the
+    /// device. Empty if all come from there.
+    pub cost_sources: Vec<u8>,
+    /// The names of the sources ([`crate::cost::CostSource::name`]).
+    pub cost_source_names: Vec<String>,
 }
 
 /// Columns of devices. One entry per device unless noted otherwise.
@@ -285,9 +290,7 @@ impl Candidates {
     /// # Panics
     /// If there is no such node or device.
     pub fn cost_ns(&self, node: NodeId, device: DeviceId) -> f64 {
-        let row = self.nodes.cost_row[node.index()] as usize;
-        let class = self.devices.cost_class[device.index()] as usize;
-        self.nodes.costs[row * self.devices.n_cost_classes as usize + class]
+        self.nodes.costs[self.cost_index(node, device)]
     }
 
     /// Returns the number of measurements behind the cost of a node on a device; 0 if it follows
@@ -296,10 +299,26 @@ impl Candidates {
     /// # Panics
     /// If there is no such node or device.
     pub fn cost_samples(&self, node: NodeId, device: DeviceId) -> u32 {
+        let index = self.cost_index(node, device);
+        self.nodes.cost_samples.get(index).copied().unwrap_or(0)
+    }
+
+    /// Returns where the cost of a node on a device comes from: the name of a source
+    /// ([`crate::cost::CostSource::name`]), or `rates` for the rates of the device.
+    ///
+    /// # Panics
+    /// If there is no such node or device.
+    pub fn cost_source(&self, node: NodeId, device: DeviceId) -> &str {
+        let number = self.nodes.cost_sources.get(self.cost_index(node, device));
+        let number = usize::from(number.copied().unwrap_or(0)).checked_sub(1);
+        let name = number.and_then(|number| self.nodes.cost_source_names.get(number));
+        name.map_or("rates", String::as_str)
+    }
+
+    fn cost_index(&self, node: NodeId, device: DeviceId) -> usize {
         let row = self.nodes.cost_row[node.index()] as usize;
         let class = self.devices.cost_class[device.index()] as usize;
-        let index = row * self.devices.n_cost_classes as usize + class;
-        self.nodes.cost_samples.get(index).copied().unwrap_or(0)
+        row * self.devices.n_cost_classes as usize + class
     }
 
     /// Returns the cost of all expected executions of a node in one run on a device, in ns. 0 if

@@ -34,14 +34,19 @@ pub(super) struct CostRows {
     /// Number of the device type of each class.
     type_of_class: Vec<u32>,
     cache: Vec<Slot>,
-    /// Per class what the sources know of its devices, best source first.
-    known: Vec<Vec<Arc<dyn KernelCosts>>>,
+    /// Per class what the sources know of its devices, with the number of the source, best first.
+    known: Vec<Vec<Known>>,
     /// Whether nodes of equal work may have different costs.
     is_by_node: bool,
     pub(super) costs: Vec<f64>,
     /// Number of measurements behind each cost; empty if there are no sources.
     pub(super) samples: Vec<u32>,
+    /// Number of the source of each cost, from 1; 0 for the rates. Empty if there are no sources.
+    pub(super) sources: Vec<u8>,
 }
+
+/// What a source knows of a device, and the number of the source, from 1.
+pub(super) type Known = (u8, Arc<dyn KernelCosts>);
 
 #[derive(Clone, Copy)]
 struct Slot {
@@ -62,7 +67,7 @@ impl CostRows {
         model: CostModel,
         classes: Vec<CostClass>,
         types: &TypeTable,
-        known: Vec<Vec<Arc<dyn KernelCosts>>>,
+        known: Vec<Vec<Known>>,
         is_by_node: bool,
     ) -> Self {
         let type_of_class = classes
@@ -91,6 +96,7 @@ impl CostRows {
             is_by_node,
             costs: Vec::new(),
             samples: Vec::new(),
+            sources: Vec::new(),
         }
     }
 
@@ -137,7 +143,7 @@ impl CostRows {
                 .and_then(|node| predict(&self.known[index], node));
             self.costs.push(match (work, predicted) {
                 _ if !runs => f64::INFINITY,
-                (_, Some(predicted)) => predicted.ns,
+                (_, Some((_, predicted))) => predicted.ns,
                 (Work::Nothing, None) => 0.0,
                 (Work::Passing, None) => PASSING_NS,
                 (Work::Kernel(flops, traffic_bytes), None) => {
@@ -145,8 +151,10 @@ impl CostRows {
                 }
             });
             if node.is_some() {
-                self.samples
-                    .push(predicted.map_or(0, |predicted| predicted.samples));
+                let (source, samples) =
+                    predicted.map_or((0, 0), |(source, predicted)| (source, predicted.samples));
+                self.samples.push(samples);
+                self.sources.push(source);
             }
         }
         self.cache[index] = Slot {
@@ -161,8 +169,10 @@ impl CostRows {
 }
 
 /// Returns what the first source that knows the work says.
-fn predict(known: &[Arc<dyn KernelCosts>], node: &NodeWork<'_>) -> Option<Prediction> {
-    let predicted = known.iter().find_map(|costs| costs.predict(node))?;
+fn predict(known: &[Known], node: &NodeWork<'_>) -> Option<(u8, Prediction)> {
+    let mut known = known.iter();
+    let (source, predicted) =
+        known.find_map(|(source, costs)| Some((*source, costs.predict(node)?)))?;
     let is_time = predicted.ns >= 0.0 && !predicted.ns.is_nan();
-    is_time.then_some(predicted)
+    is_time.then_some((source, predicted))
 }

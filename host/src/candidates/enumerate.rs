@@ -12,6 +12,7 @@ use crate::candidates::columns::Candidates;
 use crate::candidates::columns::NodeColumns;
 use crate::candidates::columns::PlacementHint;
 use crate::candidates::costs::CostRows;
+use crate::candidates::costs::Known;
 use crate::candidates::costs::Work;
 use crate::candidates::devices::check_links;
 use crate::candidates::devices::device_columns;
@@ -32,7 +33,6 @@ use crate::candidates::origin::Origin;
 use crate::candidates::support::Supports;
 use crate::candidates::types::TypeTable;
 use crate::cost::CostClasses;
-use crate::cost::KernelCosts;
 use crate::cost::WorkKeys;
 use crate::device::DeviceSet;
 use crate::device::KernelRegistry;
@@ -96,18 +96,22 @@ pub fn enumerate(
     nodes.frame_parents = executions.frame_parents;
     nodes.user_priority = user_priorities(graph, options);
     // Devices of equal rates have a column each if a source tells them apart.
-    let known: Vec<Vec<Arc<dyn KernelCosts>>> = device_set
+    let known: Vec<Vec<Known>> = device_set
         .iter()
         .map(|(_, device)| {
-            let sources = options.cost_sources.iter();
-            let known = sources.filter_map(|source| source.of_device(&**device));
+            let sources = (1u8..).zip(&options.cost_sources);
+            let known = sources.filter_map(|(number, source)| {
+                let costs = source.of_device(&**device)?;
+                Some((number, costs))
+            });
             known.collect()
         })
         .collect();
     let are_alike = |first: DeviceId, second: DeviceId| {
         let (first, second) = (&known[first.index()], &known[second.index()]);
         let mut pairs = first.iter().zip(second);
-        first.len() == second.len() && pairs.all(|(first, second)| Arc::ptr_eq(first, second))
+        let is_same = |(first, second): (&Known, &Known)| Arc::ptr_eq(&first.1, &second.1);
+        first.len() == second.len() && pairs.all(is_same)
     };
     let classes = CostClasses::of_alike(device_set, are_alike);
     let (columns, cost_classes) = device_columns(
@@ -151,6 +155,9 @@ pub fn enumerate(
         .collect();
     nodes.costs = rows.costs;
     nodes.cost_samples = rows.samples;
+    nodes.cost_sources = rows.sources;
+    let names = options.cost_sources.iter().map(|source| source.name());
+    nodes.cost_source_names = names.map(str::to_owned).collect();
     let host_memory = HostMemory::of(
         graph,
         types,

@@ -21,7 +21,9 @@ use super::units::show_ns;
 use crate::cost::CalibrateOptions;
 use crate::cost::Calibration;
 use crate::cost::Calibrations;
-use crate::cost::calibrate;
+use crate::cost::MeasuredKernel;
+use crate::cost::OTHERS_BUSY_MAX;
+use crate::cost::calibrate_with_progress;
 use crate::cost::computes_alike;
 use crate::device::Device;
 use crate::device::DeviceAttributes;
@@ -49,10 +51,14 @@ pub(super) struct DevicesArgs {
     devices: DeviceArgs,
     /// Measure the rates of each device and of its link with the host.
     ///
-    /// The rates are kept in the cache folder; `run` and `place` plan with them from then on. It
-    /// takes about two seconds per device, which should be idle.
+    /// The rates, and the times of kernels by family and size, are kept in the cache folder; `run`
+    /// and `place` plan with them from then on. It takes less than ten seconds per device, which
+    /// should be idle.
     #[arg(long, help_heading = "Devices", conflicts_with = "no_calibration")]
     calibrate: bool,
+    /// Keep measured rates although other programs were computing meanwhile.
+    #[arg(long, help_heading = "Devices", requires = "calibrate")]
+    force: bool,
 }
 
 /// Everything that `--json` prints.
@@ -195,8 +201,9 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
         Ok(topology) => (topology.nodes().to_vec(), None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
+    let shows_kernels = args.calibrate;
     let calibrated = if args.calibrate {
-        measure(&devices, &registry.kernels(), output)
+        measure(&devices, &registry.kernels(), args.force, output)
     } else {
         known(&devices, &args.devices, output)
     };
@@ -230,6 +237,9 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
         numa_error,
     };
     show(&report, output)?;
+    if shows_kernels {
+        show_kernels(&report, output)?;
+    }
     output.json(&report)?;
     error.map_or(Ok(Outcome::Done), |error| Err(error.into()))
 }
@@ -243,7 +253,12 @@ struct Calibrated {
 }
 
 /// Measures the devices, one after the other, and keeps the rates.
-fn measure(devices: &DeviceSet, kernels: &KernelRegistry, output: &Output) -> Calibrated {
+fn measure(
+    devices: &DeviceSet,
+    kernels: &KernelRegistry,
+    keeps_all: bool,
+    output: &Output,
+) -> Calibrated {
     let calibrations = match cache::open() {
         Ok(Some(folder)) => Calibrations::in_folder(folder),
         Ok(None) => {
@@ -262,13 +277,22 @@ fn measure(devices: &DeviceSet, kernels: &KernelRegistry, output: &Output) -> Ca
     let mut measured: Vec<(&Arc<dyn Device>, Calibration)> = Vec::new();
     let mut errors = Vec::new();
     for (_, device) in devices.iter() {
-        progress.set_message(format!("measuring {}", device.attributes().name));
+        let name = &device.attributes().name;
         let mut before = measured.iter();
         let found = match before.find(|(other, _)| computes_alike(&***other, &**device)) {
             Some((_, calibration)) => Ok(calibration.clone()),
-            None => calibrate(&**device, kernels, &CalibrateOptions::default()),
+            None => {
+                let mut begins = |part: &'static str| {
+                    progress.set_message(format!("measuring {name}: {part}"));
+                };
+                let options = CalibrateOptions::default();
+                let found = calibrate_with_progress(&**device, kernels, &options, &mut begins);
+                found
+                    .map_err(|error| error.to_string())
+                    .and_then(|found| refuse_if_busy(found, name, keeps_all))
+            }
         };
-        errors.push(found.as_ref().err().map(ToString::to_string));
+        errors.push(found.as_ref().err().cloned());
         if let Ok(calibration) = found {
             measured.push((device, calibration));
         }
@@ -281,6 +305,21 @@ fn measure(devices: &DeviceSet, kernels: &KernelRegistry, output: &Output) -> Ca
         }
     }
     with_rates(devices, Some(&calibrations), errors, output)
+}
+
+/// Returns an error instead of figures that were measured while other programs were computing.
+fn refuse_if_busy(
+    found: Calibration,
+    device: &str,
+    keeps_all: bool,
+) -> Result<Calibration, String> {
+    match found.others_busy {
+        Some(n_busy) if n_busy > OTHERS_BUSY_MAX && !keeps_all => Err(format!(
+            "{device} keeps its rates: other programs kept {n_busy:.1} processors busy while it \
+             was measured; stop them and measure it again, or keep the figures with --force"
+        )),
+        _ => Ok(found),
+    }
 }
 
 /// Returns the rates that were measured earlier.
@@ -433,6 +472,51 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
     }
     if let Some(error) = &report.numa_error {
         output.line(format_args!("no NUMA nodes: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Shows what was measured per family of kernels.
+fn show_kernels(report: &Report, output: &mut Output) -> Result<()> {
+    let mut shown: Vec<&[MeasuredKernel]> = Vec::new();
+    for row in &report.devices {
+        let Some(found) = &row.calibration else {
+            continue;
+        };
+        // Devices that share threads have the same figures.
+        if found.kernels.is_empty() || shown.contains(&&*found.kernels) {
+            continue;
+        }
+        shown.push(&found.kernels);
+        output.line("")?;
+        let head = [
+            "kernels", "sizes", "shortest", "longest", "of", "rate", "spread",
+        ];
+        let mut table = Table::new(head).with_numbers(&[1, 2, 3, 5, 6]);
+        for of_family in found.kernels.chunk_by(|a, b| a.family == b.family) {
+            let (Some(first), Some(last)) = (of_family.first(), of_family.last()) else {
+                continue;
+            };
+            let mut spreads: Vec<f64> = of_family
+                .iter()
+                .map(|kernel| kernel.spread_ns / kernel.ns.max(1.0))
+                .collect();
+            spreads.sort_by(f64::total_cmp);
+            table.add_row([
+                first.family.clone(),
+                of_family.len().to_string(),
+                show_ns(first.ns),
+                show_ns(last.ns),
+                last.of.clone(),
+                format!("{:.1} G/s", last.work / last.ns.max(1.0)),
+                format!("{:.1} %", 100.0 * spreads[spreads.len() / 2]),
+            ]);
+        }
+        output.line(format_args!("{}:", row.attributes.name))?;
+        output.table(&table)?;
+        output.line(
+            "rates in floating-point operations for matmuls and convolutions, else in bytes",
+        )?;
     }
     Ok(())
 }

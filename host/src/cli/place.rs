@@ -132,7 +132,9 @@ struct NodeRow {
     executions: f64,
     /// Expected time of one execution on its device, in ns.
     cost_ns: f64,
-    /// Number of measurements behind the cost; 0 if it follows from the device's rates.
+    /// Where the cost comes from: `history`, `profile`, `calibration`, or `rates`.
+    cost_source: String,
+    /// Number of measurements behind the cost; 0 if it is computed.
     cost_samples: u32,
     /// The policy's reasons, if it gave any.
     reasons: Vec<String>,
@@ -351,6 +353,10 @@ fn nodes(placement: &Placement) -> Vec<NodeRow> {
             r#loop: loop_of(node),
             executions: executions.get(node.index()).copied().unwrap_or(1.0),
             cost_ns: placement.candidates().cost_ns(node, placement.device(node)),
+            cost_source: placement
+                .candidates()
+                .cost_source(node, placement.device(node))
+                .to_owned(),
             cost_samples: placement
                 .candidates()
                 .cost_samples(node, placement.device(node)),
@@ -415,8 +421,8 @@ fn node_table(nodes: &[NodeRow]) -> Table {
         head.extend(["loop", "runs"]);
     }
     let runs_column = head.len() - 1;
-    head.extend(["cost", "samples", "requested", "why"]);
-    let mut numbers = vec![runs_column + 1, runs_column + 2];
+    head.extend(["cost", "source", "samples", "requested", "why"]);
+    let mut numbers = vec![runs_column + 1, runs_column + 3];
     if is_repeated {
         numbers.push(runs_column);
     }
@@ -431,7 +437,11 @@ fn node_table(nodes: &[NodeRow]) -> Table {
             let runs = runs.trim_end_matches('0').trim_end_matches('.');
             cells.extend([node.r#loop.clone().unwrap_or_default(), runs.to_owned()]);
         }
-        cells.extend([show_ns(node.cost_ns), node.cost_samples.to_string()]);
+        cells.extend([
+            show_ns(node.cost_ns),
+            node.cost_source.clone(),
+            node.cost_samples.to_string(),
+        ]);
         cells.extend([node.requested.clone(), node.reasons.join("; ")]);
         table.add_row(cells);
     }

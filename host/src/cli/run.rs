@@ -65,6 +65,10 @@ pub(super) struct RunCommand {
     placement: PlacementArgs,
     #[command(flatten)]
     run: RunArgs,
+    /// Measure some runs in addition, and print what each node took beside what it was expected to
+    /// take.
+    #[arg(long, help_heading = "Output")]
+    nodes: bool,
 }
 
 /// Everything that `--json` prints.
@@ -80,7 +84,7 @@ struct Report<'a> {
     /// What the placement expected of a run of the whole graph, beside the median: 0.9 means that
     /// runs take longer than expected. `null` without timed runs.
     expected_by_median: Option<f64>,
-    /// With --learn or --save-profile.
+    /// With --nodes, --learn or --save-profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<ProfileView>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,6 +101,23 @@ struct ProfileView {
     /// Sum of the times of kernels, beside the sum that the placement expected of the same nodes.
     kernels_ns: f64,
     expected_kernels_ns: f64,
+    /// With --nodes, those of the most time first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<Vec<NodeRow>>,
+}
+
+/// What a node took in one run.
+#[derive(Debug, Serialize)]
+struct NodeRow {
+    name: String,
+    op: String,
+    device: String,
+    executions: f64,
+    /// Time of all executions, in ns. If one kernel computes several nodes, one has its time.
+    ns: f64,
+    expected_ns: f64,
+    /// Where the expected time comes from.
+    cost_source: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -213,7 +234,7 @@ fn expected_by(opened: &Opened, median_ns: u64) -> f64 {
 /// Measures runs, if flags ask for it, and keeps what they took.
 fn profile(opened: &Opened, work: &Work, command: &RunCommand) -> Result<Option<ProfileView>> {
     let args = &command.run;
-    if !args.learn && args.save_profile.is_none() {
+    if !command.nodes && !args.learn && args.save_profile.is_none() {
         return Ok(None);
     }
     let n_runs = args.repeat.clamp(N_RUNS_MEASURED, N_RUNS_MEASURED_MAX);
@@ -232,20 +253,35 @@ fn profile(opened: &Opened, work: &Work, command: &RunCommand) -> Result<Option<
     };
     let placement = &opened.placement;
     let (mut kernels_ns, mut expected_kernels_ns) = (0.0, 0.0);
+    let mut nodes = Vec::new();
     for times in &profile.nodes {
         let node = placement.graph().find_node(&times.node);
         let device = placement.device_set().find_by_name(&times.device);
         if let (Some(node), Some(device)) = (node, device) {
             kernels_ns += times.executions * times.ns;
-            expected_kernels_ns += placement.candidates().work_ns(node, device);
+            let candidates = placement.candidates();
+            expected_kernels_ns += candidates.work_ns(node, device);
+            if times.executions > 0.0 {
+                nodes.push(NodeRow {
+                    name: times.node.clone(),
+                    op: placement.graph().op(node).to_owned(),
+                    device: times.device.clone(),
+                    executions: times.executions,
+                    ns: times.executions * times.ns,
+                    expected_ns: candidates.work_ns(node, device),
+                    cost_source: candidates.cost_source(node, device).to_owned(),
+                });
+            }
         }
     }
+    nodes.sort_by(|a, b| b.ns.total_cmp(&a.ns).then_with(|| a.name.cmp(&b.name)));
     Ok(Some(ProfileView {
         n_runs: profile.n_runs,
         run_ns: profile.run_ns,
         n_learned: args.learn.then(learn).transpose()?,
         kernels_ns,
         expected_kernels_ns,
+        nodes: command.nodes.then_some(nodes),
     }))
 }
 
@@ -437,6 +473,9 @@ impl Report<'_> {
                 show_ns(profile.kernels_ns),
                 show_ns(profile.expected_kernels_ns)
             ))?;
+            if let Some(nodes) = &profile.nodes {
+                output.table(&node_table(nodes))?;
+            }
             if let Some(n_learned) = profile.n_learned {
                 let learned = count(n_learned, "node");
                 output.line(format_args!(
@@ -450,6 +489,31 @@ impl Report<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns a table with a row per node that was executed.
+fn node_table(nodes: &[NodeRow]) -> Table {
+    let head = [
+        "node", "op", "device", "runs", "took", "expected", "ratio", "source",
+    ];
+    let mut table = Table::new(head).with_numbers(&[3, 4, 5, 6]);
+    for node in nodes {
+        let ratio = match node.ns > 0.0 {
+            true => format!("{:.2}", node.expected_ns / node.ns),
+            false => String::new(),
+        };
+        table.add_row([
+            node.name.clone(),
+            node.op.clone(),
+            node.device.clone(),
+            format!("{}", node.executions),
+            show_ns(node.ns),
+            show_ns(node.expected_ns),
+            ratio,
+            node.cost_source.clone(),
+        ]);
+    }
+    table
 }
 
 impl std::fmt::Display for Timing {

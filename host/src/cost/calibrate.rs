@@ -7,16 +7,21 @@ use std::slice;
 use std::time::Duration;
 use std::time::Instant;
 
+use crate::cost::busy::LoadWatch;
 use crate::cost::calibration::Calibration;
 use crate::cost::calibration::LinkDirection;
+use crate::cost::calibration::MeasuredKernel;
 use crate::cost::calibration::MeasuredLink;
 use crate::cost::calibration::Sample;
+use crate::cost::families::Family;
+use crate::cost::families::families;
 use crate::cost::probe::Calls;
 use crate::cost::probe::Probe;
 use crate::cost::probe::ProbeError;
 use crate::cost::probe::Question;
 use crate::cost::probe::median;
 use crate::cost::probe::median_ns;
+use crate::cost::probe::timed;
 use crate::cost::probe::to_f64;
 use crate::device::Device;
 use crate::device::KernelDevice;
@@ -39,6 +44,9 @@ const LENGTHS: [usize; 4] = [1 << 12, 1 << 16, 1 << 20, 1 << 24];
 /// Bytes that are copied.
 const COPIES_BYTES: [usize; 4] = [4, 64 << 10, 1 << 20, 16 << 20];
 
+/// Side of the square matrices of the reference.
+const REFERENCE_SIDE: usize = 128;
+
 /// Kernels that read and write less mostly measure the launch, not the bandwidth.
 const TRAFFIC_BYTES_MIN: f64 = 256.0 * 1024.0;
 
@@ -50,7 +58,7 @@ const LAUNCHES: Calls = Calls { min: 64, max: 4096 };
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CalibrateOptions {
-    /// Approximate time for one device, 2 s by default. With more time, slow devices reach larger
+    /// Approximate time for one device, 8 s by default. With more time, slow devices reach larger
     /// sizes and medians cover more timings. The smallest size of everything is always timed.
     pub budget: Duration,
 }
@@ -67,7 +75,7 @@ impl CalibrateOptions {
 impl Default for CalibrateOptions {
     fn default() -> Self {
         Self {
-            budget: Duration::from_secs(2),
+            budget: Duration::from_secs(8),
         }
     }
 }
@@ -104,6 +112,20 @@ pub fn calibrate(
     kernels: &KernelRegistry,
     options: &CalibrateOptions,
 ) -> Result<Calibration, CalibrateError> {
+    calibrate_with_progress(device, kernels, options, &mut |_| {})
+}
+
+/// Like [`calibrate`], and calls `begins` with the name of each part that begins.
+///
+/// # Errors
+/// As [`calibrate`].
+pub fn calibrate_with_progress(
+    device: &dyn Device,
+    kernels: &KernelRegistry,
+    options: &CalibrateOptions,
+    begins: &mut dyn FnMut(&'static str),
+) -> Result<Calibration, CalibrateError> {
+    let watch = LoadWatch::start();
     let name = || device.attributes().name.clone();
     let Some(kernel_device) = device.as_kernel_device() else {
         return Err(CalibrateError::NoKernelDevice { device: name() });
@@ -112,9 +134,11 @@ pub fn calibrate(
         device: kernel_device,
         kernels,
         host: HostAllocator::new("calibration", u64::MAX),
-        budget: options.budget / 7,
+        // The families of kernels have the greater part.
+        budget: options.budget / 28,
         found: Calibration::default(),
     };
+    begins("rates and copies");
     // The launch comes first, since it is subtracted from everything else.
     bench.attempt("launches", Bench::launches);
     bench.attempt("waiting", Bench::waits);
@@ -127,7 +151,10 @@ pub fn calibrate(
     bench.attempt("copies to the host", |bench| {
         bench.copies(LinkDirection::ToHost)
     });
-    let found = bench.found;
+    bench.budget = options.budget * 3 / 4 / u32::try_from(families().len()).unwrap_or(1);
+    bench.kernels_by_family(begins);
+    let mut found = bench.found;
+    found.others_busy = watch.and_then(LoadWatch::others_busy).map(rounded);
     if found.is_empty() {
         return Err(CalibrateError::Nothing {
             device: name(),
@@ -367,6 +394,95 @@ impl<'d> Bench<'d> {
         };
         self.found.links.push(MeasuredLink { direction, rates });
         Ok(())
+    }
+
+    /// Times the kernels of all families. A family without a kernel is left out.
+    fn kernels_by_family(&mut self, begins: &mut dyn FnMut(&'static str)) {
+        let mut first_ns = None;
+        for family in families() {
+            begins(family.name);
+            let now_ns = self.reference_ns();
+            first_ns = first_ns.or(now_ns);
+            let scale = match (first_ns, now_ns) {
+                (Some(first_ns), Some(now_ns)) => first_ns / now_ns,
+                _ => 1.0,
+            };
+            // An app's kernel may fail in any way.
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.family(family)));
+            let Ok(kernels) = outcome else {
+                continue;
+            };
+            self.found
+                .kernels
+                .extend(kernels.into_iter().map(|kernel| MeasuredKernel {
+                    ns: rounded(kernel.ns * scale),
+                    spread_ns: rounded(kernel.spread_ns * scale),
+                    ..kernel
+                }));
+        }
+        self.found.reference_ns = first_ns;
+    }
+
+    /// Returns the time of the reference, a small matmul, if the device has a kernel for it.
+    fn reference_ns(&self) -> Option<f64> {
+        let timed = || {
+            let attrs = [("T", AttrValue::from(DType::F32))];
+            let square = self.ones(&[REFERENCE_SIDE, REFERENCE_SIDE])?;
+            let probe = self.probe("MatMul", &attrs, &[("a", &square), ("b", &square)])?;
+            let mut place = None;
+            let call = || {
+                place = Some(probe.run(place.take())?);
+                Ok(())
+            };
+            let calls = Calls { min: 1, max: 256 };
+            Ok::<f64, ProbeError>(median_ns(self.device, calls, self.budget, call)?)
+        };
+        catch_unwind(AssertUnwindSafe(timed)).ok()?.ok()
+    }
+
+    /// Times the kernels of a family at growing sizes, while they fit the device and the time.
+    fn family(&self, family: &Family) -> Vec<MeasuredKernel> {
+        let started = Instant::now();
+        let mut kernels: Vec<MeasuredKernel> = Vec::new();
+        for sample in family.samples() {
+            let (graph, node) = (&sample.graph, sample.node);
+            let (flops, traffic_bytes) = (
+                graph.flops()[node.index()],
+                graph.traffic_bytes()[node.index()],
+            );
+            let work = family.work(flops, traffic_bytes);
+            if let Some(before) = kernels.last() {
+                // Two calls warm up and show how long one takes, and one counts.
+                let expected_ns = 3.0 * before.ns * work / before.work.max(1.0);
+                let left = self.budget.saturating_sub(started.elapsed());
+                let bytes = usize::try_from(traffic_bytes).unwrap_or(usize::MAX);
+                if expected_ns > left.as_secs_f64() * 1e9 || !self.fits(bytes) {
+                    break;
+                }
+            }
+            let measured = || {
+                let probe = Probe::of_node(self.device, self.kernels, graph, node)?;
+                let mut place = None;
+                let call = || {
+                    place = Some(probe.run(place.take())?);
+                    Ok(())
+                };
+                let bytes = usize::try_from(traffic_bytes).unwrap_or(usize::MAX);
+                let share = self.budget / 4;
+                Ok::<_, ProbeError>(timed(self.device, self.calls(bytes), share, call)?)
+            };
+            let Ok(measured) = measured() else {
+                break;
+            };
+            kernels.push(MeasuredKernel {
+                family: family.name.to_owned(),
+                of: sample.describe(),
+                work,
+                ns: measured.ns,
+                spread_ns: measured.spread_ns,
+            });
+        }
+        kernels
     }
 
     /// Times kernels at growing sizes while they fit the device and the time: (work, work per

@@ -6,6 +6,9 @@ use serde::Serialize;
 use crate::device::DeviceRates;
 use crate::device::LinkRates;
 
+/// Processors that other programs may keep busy while a device is measured.
+pub const OTHERS_BUSY_MAX: f64 = 0.25;
+
 /// Figures of one device, measured while the machine was otherwise idle. A figure is `None` if it
 /// could not be measured; [`Self::missing`] gives the reason.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -25,12 +28,47 @@ pub struct Calibration {
     /// Time that the host spends waiting for a kernel, in ns: reading one number right after the
     /// launch of the kernel that computes it, less the kernel's own time.
     pub wait_ns: Option<f64>,
+    /// Times of kernels, by family and size, the least work of each family first.
+    #[serde(default)]
+    pub kernels: Vec<MeasuredKernel>,
+    /// Time of the product by which all times of [`Self::kernels`] are related to the same clock
+    /// rate, in ns: processors change theirs.
+    #[serde(default)]
+    pub reference_ns: Option<f64>,
+    /// Processors that other programs kept busy meanwhile, on average, if the system tells: more
+    /// than [`OTHERS_BUSY_MAX`] distorts the figures.
+    #[serde(default)]
+    pub others_busy: Option<f64>,
     /// Links between its memory and other memories.
     pub links: Vec<MeasuredLink>,
     /// The timings behind these figures.
     pub samples: Vec<Sample>,
     /// The figures that could not be measured, with reasons.
     pub missing: Vec<String>,
+}
+
+/// One size of a family of kernels.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredKernel {
+    /// The family.
+    pub family: String,
+    /// Op and shapes.
+    pub of: String,
+    /// Floating-point operations of products and convolutions; bytes read and written of others.
+    pub work: f64,
+    /// Median time of one execution, in ns.
+    pub ns: f64,
+    /// Standard deviation of the timings, in ns, without single slow ones.
+    pub spread_ns: f64,
+}
+
+impl MeasuredKernel {
+    pub(super) fn is_sound(&self) -> bool {
+        [self.work, self.ns, self.spread_ns]
+            .iter()
+            .all(|number| number.is_finite() && *number >= 0.0)
+    }
 }
 
 /// One direction of a link between a device's memory and another memory.
@@ -120,10 +158,12 @@ impl Calibration {
         let times = [self.launch_ns, self.wait_ns].into_iter().flatten();
         let links = self.links.iter().map(|link| link.rates);
         let links = links.flat_map(|link| [link.latency_ns, link.ns_per_byte]);
+        let times = times.chain(self.reference_ns);
         let is_rate = |rate: f64| rate.is_finite() && rate > 0.0;
         let is_time = |ns: f64| ns.is_finite() && ns >= 0.0;
         rates.into_iter().flatten().all(is_rate)
             && times.chain(links).all(is_time)
+            && self.kernels.iter().all(MeasuredKernel::is_sound)
             && self
                 .samples
                 .iter()

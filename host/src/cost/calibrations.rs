@@ -11,6 +11,8 @@ use hashbrown::HashMap;
 use tracing::warn;
 
 use crate::cost::calibration::Calibration;
+use crate::cost::source::CostSource;
+use crate::cost::source::KernelCosts;
 use crate::device::Device;
 use crate::device::DeviceSet;
 use crate::device::KernelDevice;
@@ -20,7 +22,7 @@ use crate::store::StoreError;
 use crate::trace::targets;
 
 /// Grows when the stored format or the method of measurement changes.
-const FORMAT: &[u8] = b"rates 2";
+const FORMAT: &[u8] = b"rates 3";
 
 /// A store of measured rates, in memory and optionally in a folder. Clones share one store.
 ///
@@ -141,9 +143,7 @@ impl Calibrations {
                 "the entry in the cache folder contains invalid rates",
             ));
         }
-        let found = Arc::new(found);
-        self.lock().insert(key, Arc::clone(&found));
-        Ok(Some(found))
+        Ok(Some(self.remember(key, found)))
     }
 
     /// Stores the measured rates of a device and replaces its previous entry.
@@ -165,11 +165,21 @@ impl Calibrations {
         };
         let bytes = serde_json::to_vec(&calibration).expect("sound figures are JSON numbers");
         let entry = key.entry();
-        self.lock().insert(key, Arc::new(calibration));
+        self.lock().remove(&key);
+        self.remember(key, calibration);
         if let Some(folder) = &self.shared.folder {
             folder.write(&entry, &bytes)?;
         }
         Ok(())
+    }
+
+    /// Adds a measurement to the memory. Devices with equal ones share it, and so their costs.
+    fn remember(&self, key: RatesKey, calibration: Calibration) -> Arc<Calibration> {
+        let mut memory = self.lock();
+        let known = memory.values().find(|known| ***known == calibration);
+        let shared = known.map_or_else(|| Arc::new(calibration), Arc::clone);
+        memory.insert(key, Arc::clone(&shared));
+        shared
     }
 
     /// Returns the device set with measured rates, and the problems of entries that are not used.
@@ -198,6 +208,18 @@ impl Calibrations {
         // A panic cannot leave a partial entry.
         let memory = self.shared.memory.lock();
         memory.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CostSource for Calibrations {
+    fn name(&self) -> &'static str {
+        "calibration"
+    }
+
+    /// Rates of a device come from [`Self::apply`], times of its kernels from here.
+    fn of_device(&self, device: &dyn Device) -> Option<Arc<dyn KernelCosts>> {
+        let found = self.find(device).ok()??;
+        (!found.kernels.is_empty()).then_some(found as Arc<dyn KernelCosts>)
     }
 }
 

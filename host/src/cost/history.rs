@@ -222,6 +222,10 @@ impl fmt::Debug for History {
 }
 
 impl CostSource for History {
+    fn name(&self) -> &'static str {
+        "history"
+    }
+
     fn of_device(&self, device: &dyn Device) -> Option<Arc<dyn KernelCosts>> {
         let times = self.times(&self.kind_of(device)?)?;
         Some(times)

@@ -5,21 +5,29 @@
 //! them for later device sets. A [`CostSource`] knows better than rates: [`History`] has the times
 //! of kernels that were executed before. This module does not depend on placements.
 
+mod busy;
 mod calibrate;
 mod calibration;
 mod calibrations;
 mod classes;
+mod curves;
 mod dispatch;
+mod families;
 mod history;
 mod model;
 mod probe;
 mod profiled;
 mod source;
 
-pub use calibrate::{CalibrateError, CalibrateOptions, calibrate, computes_alike};
-pub use calibration::{Calibration, LinkDirection, MeasuredLink, Sample};
+pub use calibrate::{
+    CalibrateError, CalibrateOptions, calibrate, calibrate_with_progress, computes_alike,
+};
+pub use calibration::{
+    Calibration, LinkDirection, MeasuredKernel, MeasuredLink, OTHERS_BUSY_MAX, Sample,
+};
 pub use calibrations::{Calibrations, CalibrationsError, RatesKey};
 pub use classes::{CostClass, CostClasses, LinkEnd};
+pub(crate) use dispatch::{FEED_NS, FETCH_NS, RUN_NS};
 pub(crate) use dispatch::{JOIN_NS, SERIAL_DISPATCH_NS, SHARED_DISPATCH_NS, WORK_PER_THREAD_NS};
 pub use history::History;
 pub use model::CostModel;

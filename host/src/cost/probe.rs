@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
+use smallvec::SmallVec;
+
 use crate::device::AccessedTensors;
 use crate::device::AllocatorAttributes;
 use crate::device::DeviceContext;
@@ -24,7 +26,14 @@ use crate::device::construct_kernel;
 use crate::device::unset_output;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
+use crate::graph::Graph;
+use crate::graph::NodeId;
+use crate::graph::TensorId;
+use crate::ops::OpRegistry;
 use crate::tensor::DType;
+use crate::tensor::HostAllocator;
+use crate::tensor::PartialShape;
+use crate::tensor::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
 
@@ -38,6 +47,9 @@ const TIMING: Duration = Duration::from_millis(2);
 /// Number of timings per median: few enough to be quick, enough to ignore other load on the
 /// machine.
 const N_TIMINGS: usize = 9;
+
+/// Converts the median absolute deviation to the standard deviation of a normal distribution.
+const DEVIATIONS_PER_MAD: f64 = 1.4826;
 
 /// Why an op cannot be timed.
 #[derive(Debug, thiserror::Error)]
@@ -67,11 +79,15 @@ pub(super) struct Calls {
     pub(super) max: usize,
 }
 
-/// A kernel of one output, with inputs on its device.
+/// A kernel, with inputs on its device.
 pub(super) struct Probe<'a> {
     device: &'a dyn KernelDevice,
     kernel: Box<dyn Kernel>,
     inputs: Vec<Tensor>,
+    /// Inputs that are the same in all runs, as the kernel has prepacked them.
+    prepacked: Vec<Option<Tensor>>,
+    /// Per output, whether it is in host memory.
+    outputs_on_host: Vec<bool>,
 }
 
 /// The arguments of an op to be timed.
@@ -120,6 +136,82 @@ impl<'a> Probe<'a> {
             device,
             kernel,
             inputs: inputs.collect::<Result<_, _>>()?,
+            prepacked: Vec::new(),
+            outputs_on_host: vec![false],
+        })
+    }
+
+    /// Creates the device's kernel for a node whose inputs are placeholders and constants.
+    /// Placeholders are fed with small numbers, and constants are prepacked, as in a session.
+    pub(super) fn of_node(
+        device: &'a dyn KernelDevice,
+        kernels: &KernelRegistry,
+        graph: &Graph,
+        node: NodeId,
+    ) -> Result<Self, ProbeError> {
+        let (op, attrs) = (graph.op(node), graph.attrs(node));
+        let def = kernels.find(op, &device.attributes().device_type, attrs)?;
+        let def = def.ok_or(ProbeError::NoKernel)?;
+        let dtype = |tensor: TensorId| graph.tensor_dtypes()[tensor.index()];
+        let input_dtypes: Vec<DType> = graph.data_inputs(node).map(dtype).collect();
+        let n_outputs = graph.output_range(node).len();
+        let outputs = (0..n_outputs).filter_map(|slot| graph.output(node, slot));
+        let output_dtypes: Vec<DType> = outputs.map(dtype).collect();
+        let construction = KernelConstruction {
+            node: NODE,
+            op,
+            attrs,
+            input_dtypes: &input_dtypes,
+            output_dtypes: &output_dtypes,
+            device,
+        };
+        let kernel = construct_kernel(kernels, None, &construction)?;
+        if kernel.as_async().is_some() {
+            return Err(ProbeError::Asynchronous);
+        }
+        let ops = OpRegistry::default();
+        let signature = ops.get(op);
+        let on_host: Vec<&str> = def.host_memory_args.iter().map(|arg| &**arg).collect();
+        let host = HostAllocator::new(NODE, u64::MAX);
+        let (mut inputs, mut prepacked) = (Vec::new(), Vec::new());
+        for (slot, tensor) in graph.data_inputs(node).enumerate() {
+            let (producer, _) = graph.producer(tensor);
+            let literal = graph.attrs(producer).tensor("value");
+            let value = match literal {
+                Some(literal) => literal.to_tensor(&host)?,
+                None => fed(
+                    &host,
+                    dtype(tensor),
+                    &graph.tensor_shape(tensor),
+                    op != "Pow",
+                )?,
+            };
+            let is_host_argument = on_host.iter().any(|arg| {
+                let slots = signature.and_then(|op| op.input_range(arg, attrs));
+                slots.is_some_and(|slots| slots.contains(&slot))
+            });
+            let value = match is_host_argument {
+                true => self::on_host(device, &value)?,
+                false => device.default_context().copy_from_host(&value)?,
+            };
+            prepacked.push(match literal {
+                Some(_) if !is_host_argument => kernel.prepack_input(slot, &value, device)?,
+                _ => None,
+            });
+            inputs.push(value);
+        }
+        let is_on_host = |slot: usize| {
+            on_host.iter().any(|arg| {
+                let slots = signature.and_then(|op| op.output_range(arg, attrs));
+                slots.is_some_and(|slots| slots.contains(&slot))
+            })
+        };
+        Ok(Self {
+            device,
+            kernel,
+            inputs,
+            prepacked,
+            outputs_on_host: (0..n_outputs).map(is_on_host).collect(),
         })
     }
 
@@ -145,15 +237,23 @@ impl<'a> Probe<'a> {
         // forwards its input, must not be written.
         let place = place.filter(|_| !records);
         let place = place.and_then(|mut place| place.as_bytes_mut().is_some().then_some(place));
-        let mut outputs = [OutputSlot {
+        let mut outputs: SmallVec<[OutputSlot; 1]> = SmallVec::new();
+        outputs.push(OutputSlot {
             planned: place,
             ..OutputSlot::default()
-        }];
-        let mut context =
-            KernelContext::on_tensors(self.device, inputs, &mut outputs, &[false], &around);
+        });
+        outputs.resize_with(self.outputs_on_host.len(), OutputSlot::default);
+        let mut context = KernelContext::on_tensors(
+            self.device,
+            inputs,
+            &self.prepacked,
+            &mut outputs,
+            &self.outputs_on_host,
+            &around,
+        );
         self.device.compute(&*self.kernel, &mut context)?;
         drop(context);
-        let [output] = outputs;
+        let output = outputs.swap_remove(0);
         let output = match output.state {
             OutputState::Unset | OutputState::Dead => None,
             OutputState::Planned => output.planned,
@@ -177,15 +277,33 @@ impl<'a> Probe<'a> {
     }
 }
 
+/// Timings of one kind of call, in ns.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Timed {
+    pub(super) ns: f64,
+    /// Standard deviation, without single slow timings.
+    pub(super) spread_ns: f64,
+}
+
 /// Returns the median time of one `call`, in ns, including all work that it starts on the device.
-/// One call comes first, so that compilation and allocation at the first call do not count. Stops
-/// after about `budget`, but not before the first timing.
 pub(super) fn median_ns(
     device: &dyn KernelDevice,
     calls: Calls,
     budget: Duration,
-    mut call: impl FnMut() -> Result<(), KernelError>,
+    call: impl FnMut() -> Result<(), KernelError>,
 ) -> Result<f64, KernelError> {
+    Ok(timed(device, calls, budget, call)?.ns)
+}
+
+/// Times one `call`, including all work that it starts on the device. One call comes first, so that
+/// compilation and allocation at the first call do not count. Stops after about `budget`, but not
+/// before the first timing.
+pub(super) fn timed(
+    device: &dyn KernelDevice,
+    calls: Calls,
+    budget: Duration,
+    mut call: impl FnMut() -> Result<(), KernelError>,
+) -> Result<Timed, KernelError> {
     let started = Instant::now();
     let mut time = |n_calls: usize| -> Result<Duration, KernelError> {
         device.sync()?;
@@ -206,7 +324,12 @@ pub(super) fn median_ns(
         timings.push(nanoseconds(time(n_calls)?) / to_f64(n_calls));
     }
     // A clock that does not advance would make rates infinite.
-    Ok(median(timings).max(0.1))
+    let ns = median(timings.clone()).max(0.1);
+    let deviations = timings.iter().map(|timing| (timing - ns).abs());
+    Ok(Timed {
+        ns,
+        spread_ns: DEVIATIONS_PER_MAD * median(deviations.collect()),
+    })
 }
 
 /// The median; 0 if there are no values.
@@ -235,6 +358,25 @@ fn on_host(device: &dyn KernelDevice, tensor: &Tensor) -> Result<Tensor, KernelE
         .ok_or(TensorError::NotOnHost)?
         .copy_from_slice(tensor.as_bytes()?);
     Ok(copy)
+}
+
+/// Returns a tensor of small numbers, of which every other one is negative if `is_signed`: some
+/// kernels are faster for positive ones, and powers of negative ones are not numbers.
+fn fed(
+    host: &HostAllocator,
+    dtype: DType,
+    shape: &PartialShape,
+    is_signed: bool,
+) -> Result<Tensor, ProbeError> {
+    let dims = shape.dims().unwrap_or_default();
+    let dims: Vec<usize> = dims.iter().map(|dim| dim.unwrap_or(1)).collect();
+    let mut tensor = Tensor::zeros(host, dtype, Shape::from(&*dims))?;
+    if let Some(values) = tensor.as_slice_mut::<f32>() {
+        values.fill(1.0);
+        let negative = values.iter_mut().step_by(2).filter(|_| is_signed);
+        negative.for_each(|value| *value = -0.5);
+    }
+    Ok(tensor)
 }
 
 /// An execution outside of runs.

@@ -72,6 +72,10 @@ impl ProfiledCosts {
 }
 
 impl CostSource for ProfiledCosts {
+    fn name(&self) -> &'static str {
+        "profile"
+    }
+
     fn of_device(&self, device: &dyn Device) -> Option<Arc<dyn KernelCosts>> {
         let kind = self.history.kind_of(device)?;
         let costs = self.by_kind.get(&kind)?;

@@ -56,6 +56,11 @@ pub struct Prediction {
 /// }
 /// ```
 pub trait CostSource: fmt::Debug + Send + Sync {
+    /// Returns the name of the source, for people.
+    fn name(&self) -> &str {
+        "app"
+    }
+
     /// Returns what the source knows of a device; `None` if it knows nothing of it. Called once
     /// per placement and device.
     fn of_device(&self, device: &dyn Device) -> Option<Arc<dyn KernelCosts>>;
@@ -110,6 +115,28 @@ impl<'a> NodeWork<'a> {
     /// Returns the bytes that one execution reads and writes.
     pub fn traffic_bytes(&self) -> u64 {
         self.graph.traffic_bytes()[self.node.index()]
+    }
+
+    /// Returns whether devices compute the node at the end of the matmul or convolution before it:
+    /// its bias, or the activation behind that.
+    pub(super) fn is_epilogue(&self) -> bool {
+        let graph = self.graph;
+        let before = |node: NodeId| {
+            let (before, _) = graph.producer(graph.data_inputs(node).next()?);
+            (graph.successors().row(before.index()).len() == 1).then_some(before)
+        };
+        let is_op = |node: Option<NodeId>, ops: &[&str]| {
+            node.is_some_and(|node| ops.contains(&graph.op(node)))
+        };
+        const PRODUCTS: [&str; 2] = ["MatMul", "Conv2D"];
+        match self.op() {
+            "BiasAdd" => is_op(before(self.node), &PRODUCTS),
+            "Relu" | "Relu6" => {
+                let bias = before(self.node);
+                is_op(bias, &["BiasAdd"]) && is_op(bias.and_then(before), &PRODUCTS)
+            }
+            _ => false,
+        }
     }
 
     pub(super) fn node(&self) -> NodeId {

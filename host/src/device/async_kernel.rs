@@ -126,6 +126,7 @@ impl AsyncKernelContext {
         KernelContext::on_tensors(
             device.expect("`new` has looked"),
             &self.inputs,
+            &[],
             &mut self.outputs,
             &self.outputs_on_host,
             &self.around,

@@ -309,6 +309,7 @@ impl<'a> KernelContext<'a> {
     pub(crate) fn on_tensors(
         device: &'a dyn KernelDevice,
         inputs: &'a [Tensor],
+        prepacked: &'a [Option<Tensor>],
         outputs: &'a mut [OutputSlot],
         outputs_on_host: &'a [bool],
         surroundings: &'a dyn Surroundings,
@@ -316,7 +317,7 @@ impl<'a> KernelContext<'a> {
         Self {
             device,
             inputs: Inputs::Slice(inputs),
-            prepacked: &[],
+            prepacked,
             outputs: RefCell::new(Outputs::Borrowed(outputs)),
             outputs_on_host,
             help: Help::Pool,

@@ -32,8 +32,6 @@ const SHARED_WEIGHT: f64 = 1.05;
 pub(super) struct PlanEstimate {
     /// Nodes execute on all queues and threads.
     shared: Estimate,
-    /// One thread executes everything. `None` if no node can be on a device of the host.
-    serial: Option<Estimate>,
     /// Per device, whether the host's threads execute its nodes.
     is_host: Vec<bool>,
     n_host_threads: u32,
@@ -54,15 +52,8 @@ impl PlanEstimate {
             .map(|((_, device), &threads)| threads > 0 && device.attributes().has_one_memory())
             .collect();
         let shared = Estimate::new(n_nodes, resources(candidates, &is_host));
-        let serial = is_host.contains(&true).then(|| {
-            let one = vec![0; is_host.len()];
-            let devices: Vec<u32> = (0u32..).take(one.len()).collect();
-            let resources = Resources::new(&one, &one).with_host(&devices, &[], 1);
-            Estimate::new(n_nodes, resources)
-        });
         Self {
             shared,
-            serial,
             is_host,
             n_host_threads: columns.n_host_threads,
             transfers_ns: profile
@@ -82,9 +73,6 @@ impl PlanEstimate {
     pub(super) fn invalidate(&mut self) {
         self.makespan_ns = None;
         self.shared.invalidate();
-        if let Some(serial) = &mut self.serial {
-            serial.invalidate();
-        }
     }
 
     /// Returns the expected time of a run, in ns. `measured` replaces the candidates' costs and
@@ -106,13 +94,16 @@ impl PlanEstimate {
             dispatch_ns: f64::from(dispatch_ns),
         };
         let (serial, shared) = (durations(SERIAL_DISPATCH_NS), durations(SHARED_DISPATCH_NS));
-        let makespan_ns = match &mut self.serial {
-            Some(one) if serial.needs_the_host_only(schedule.devices) => {
-                let serial_ns = one.makespan_ns(&serial, schedule);
-                let join_ns = f64::from(JOIN_NS);
-                if self.n_host_threads > 1 && serial_ns > 2.0 * join_ns {
+        let makespan_ns = match serial.by_one_thread_ns(schedule.devices) {
+            Some(serial_ns) => {
+                let (n_threads, join_ns) = (f64::from(self.n_host_threads), f64::from(JOIN_NS));
+                // No schedule is shorter than an equal part of the work for each thread.
+                let is_worth_trying = |shared_ns: f64| shared_ns * SHARED_WEIGHT < serial_ns;
+                let least_ns = shared.by_one_thread_ns(schedule.devices);
+                let least_ns = least_ns.map_or(0.0, |all_ns| all_ns / n_threads + join_ns);
+                if serial_ns > 2.0 * join_ns && is_worth_trying(least_ns) {
                     let shared_ns = self.shared.makespan_ns(&shared, schedule) + join_ns;
-                    match shared_ns * SHARED_WEIGHT < serial_ns {
+                    match is_worth_trying(shared_ns) {
                         true => shared_ns,
                         false => serial_ns,
                     }
@@ -120,7 +111,7 @@ impl PlanEstimate {
                     serial_ns
                 }
             }
-            _ => self.shared.makespan_ns(&shared, schedule),
+            None => self.shared.makespan_ns(&shared, schedule),
         };
         self.makespan_ns = Some(makespan_ns);
         makespan_ns
@@ -191,12 +182,39 @@ struct PlanDurations<'a> {
 }
 
 impl PlanDurations<'_> {
-    /// Whether no other device executes a node of the plan.
-    fn needs_the_host_only(&self, devices: &[u32]) -> bool {
-        let mut nodes = (0u32..).zip(devices);
-        nodes.all(|(node, &device)| {
-            self.is_host[device as usize] || self.kernels_ns(node, device) == 0.0
-        })
+    /// Returns the time of all nodes and copies, one after the other; `None` if a device that is
+    /// not the host's executes a node.
+    fn by_one_thread_ns(&self, devices: &[u32]) -> Option<f64> {
+        if !self.is_host.contains(&true) {
+            return None;
+        }
+        let successors = self.successors();
+        let mut sum_ns = 0.0;
+        // Tensor, destination, and the time of the copy.
+        let mut copies: Vec<(u32, u32, f64)> = Vec::new();
+        for (node, &device) in (0u32..).zip(devices) {
+            let work_ns = self.work_ns(node, device);
+            if work_ns > 0.0 && !self.is_host[device as usize] {
+                return None;
+            }
+            sum_ns += work_ns;
+            for position in successors.range(node) {
+                let destination = devices[successors.items[position] as usize];
+                if destination != device {
+                    let transfer = self.transfer(position, device, destination);
+                    let copy_ns = transfer.latency_ns + transfer.busy_ns;
+                    copies.push((transfer.tensor, destination, copy_ns));
+                }
+            }
+            if !copies.is_empty() {
+                copies
+                    .sort_unstable_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)).then(b.2.total_cmp(&a.2)));
+                copies.dedup_by_key(|&mut (tensor, destination, _)| (tensor, destination));
+                sum_ns += copies.iter().map(|&(.., copy_ns)| copy_ns).sum::<f64>();
+                copies.clear();
+            }
+        }
+        Some(sum_ns)
     }
 
     fn kernels_ns(&self, node: u32, device: u32) -> f64 {

@@ -5,6 +5,10 @@ use placewright_guest::estimate::Schedule;
 
 use crate::candidates::Candidates;
 use crate::candidates::Proposal;
+use crate::cost::FEED_NS;
+use crate::cost::FETCH_NS;
+use crate::cost::RUN_NS;
+use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::placement::check::Placement;
 use crate::placement::estimate::MeasuredWork;
@@ -71,11 +75,30 @@ impl Placement {
     }
 
     /// Returns the expected time of one run of the whole graph, in ns: the makespan by the cost
-    /// model, and the overhead of runs if it was measured (`RunProfile::overhead_ns`).
+    /// model, and the overhead of runs, which was measured (`RunProfile::overhead_ns`) or follows
+    /// from the numbers of feeds and of outputs that no node reads.
     pub fn expected_ns(&self) -> f64 {
         let profile = self.candidates().profile();
-        let overhead_ns = profile.map_or(0.0, |profile| profile.overhead_ns);
+        let overhead_ns = match profile {
+            Some(profile) => profile.overhead_ns,
+            None => run_overhead_ns(self.graph()),
+        };
         self.evaluator().makespan_ns() + overhead_ns
+    }
+}
+
+/// Returns the expected time of a run besides its nodes, in ns; none for graphs of services, which
+/// execute their nodes elsewhere.
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+fn run_overhead_ns(graph: &Graph) -> f64 {
+    let nodes = || graph.nodes();
+    let n_feeds = nodes().filter(|&node| graph.is_placeholder(node)).count();
+    let is_fetched = |&node: &NodeId| {
+        graph.successors().row(node.index()).is_empty() && !graph.output_range(node).is_empty()
+    };
+    match nodes().filter(is_fetched).count() {
+        0 => 0.0,
+        n_fetches => RUN_NS + n_feeds as f64 * FEED_NS + n_fetches as f64 * FETCH_NS,
     }
 }
 

@@ -463,7 +463,7 @@ fn write_options(writer: &mut DigestWriter, candidates: &Candidates, options: &P
         cost_model,
         op_arguments: _,
         n_concurrent_runs,
-        cost_sources,
+        cost_sources: _,
         profile,
         trip_counts,
         priorities,
@@ -507,7 +507,7 @@ fn write_options(writer: &mut DigestWriter, candidates: &Candidates, options: &P
     writer.u64((*n_concurrent_runs).max(1) as u64);
     // What they say is in the columns.
     let nodes = candidates.nodes();
-    if !cost_sources.is_empty() {
+    if !nodes.cost_samples.is_empty() {
         writer.u32s(&nodes.cost_row);
         writer.f64s(&nodes.costs);
         writer.u32s(&nodes.cost_samples);

@@ -246,8 +246,14 @@ impl SessionBuilder {
         devices: &DeviceSet,
         ops: &Arc<OpRegistry>,
     ) -> Result<PlacementOptions, Error> {
-        self.placement
-            .take_options(graph, devices, Arc::clone(ops), &mut self.execution)
+        let mut options =
+            self.placement
+                .take_options(graph, devices, Arc::clone(ops), &mut self.execution)?;
+        if let Some(calibrations) = self.devices.calibrations() {
+            // The measured times of whole kernels come before those of their families.
+            options.cost_sources.push(Arc::new(calibrations.clone()));
+        }
+        Ok(options)
     }
 
     /// Returns a builder that builds the session again, with another graph on the same devices.

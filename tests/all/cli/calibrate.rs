@@ -2,6 +2,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::thread;
 
 use serde_json::Value;
 
@@ -12,6 +15,8 @@ use super::model;
 use super::run_with_cache;
 
 fn devices(line: &str, cache: &Path) -> Ran {
+    // Other tests compute at the same time.
+    let line = line.replace("--calibrate", "--calibrate --force");
     run_with_cache(args(&format!("devices --threads 1 {line}"), &[]), cache).expect(0)
 }
 
@@ -99,6 +104,67 @@ fn devices_that_share_threads_are_measured_once() {
     assert_eq!(rows[0]["rates"], rows[1]["rates"]);
     let flops = |key: &str| rows[1][key]["flops_per_s"].as_f64().expect("a rate");
     assert_eq!(flops("rates"), flops("calibration"));
+}
+
+#[test]
+fn rates_that_are_measured_on_a_busy_machine_are_not_kept() {
+    let folder = folder();
+    let cache = folder.path().join("cache");
+    let is_done = AtomicBool::new(false);
+    let line = "devices --threads 1 --device-count SYCL=0 --device-count GPU=0 --calibrate";
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let ran = run_with_cache(args(line, &[]), &cache).expect(0);
+        is_done.store(true, Ordering::Relaxed);
+        for part in [
+            "CPU:0 keeps its rates",
+            "processors busy",
+            "--force",
+            "defaults",
+        ] {
+            assert!(ran.stdout.contains(part), "{part}: {}", ran.stdout);
+        }
+    });
+    assert!(devices("", &cache).stdout.contains("defaults"));
+}
+
+#[test]
+fn what_was_measured_is_shown_by_family() {
+    let folder = folder();
+    let cache = folder.path().join("cache");
+    let shown = devices(
+        "--device-count SYCL=0 --device-count GPU=0 --calibrate",
+        &cache,
+    )
+    .stdout;
+    for part in [
+        "matmul of one row",
+        "depthwise convolution",
+        "softmax",
+        "spread",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    // Placements use it, and say so.
+    let graph = model("lenet.pb");
+    let line = "place {} --threads 1 --device-count SYCL=0 --device-count GPU=0 --nodes --json";
+    let placed = run_with_cache(args(line, &[&graph]), &cache)
+        .expect(0)
+        .json();
+    let nodes = placed["nodes"].as_array().expect("nodes");
+    let of_op = |op: &str| nodes.iter().find(|node| node["op"] == op).expect("a node");
+    for op in ["Conv2D", "MatMul", "Tanh", "MaxPool", "Softmax", "Reshape"] {
+        assert_eq!(of_op(op)["cost_source"], "calibration", "{op}");
+        assert!(of_op(op)["cost_ns"].as_f64().expect("a cost") > 0.0, "{op}");
+    }
+    // Its kernel is that of the matmul before it.
+    assert_eq!(of_op("BiasAdd")["cost_ns"].as_f64(), Some(0.0));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! searches. Once with memory that suffices for every plan, and once with so little that the host
 //! has to compute what each plan holds.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -9,6 +10,10 @@ use serde::Serialize;
 
 use crate::builder::GraphBuilder;
 use crate::candidates::Candidates;
+use crate::candidates::PlacementOptions;
+use crate::candidates::enumerate;
+use crate::candidates::synthetic;
+use crate::candidates::synthetic::SyntheticGraph;
 use crate::cli::output::Output;
 use crate::cli::table::Table;
 use crate::cli::timing::median;
@@ -49,8 +54,11 @@ pub(super) fn measure(repetitions: u32) -> Result<Vec<Row>> {
     let most = peaks(&ample).into_iter().max().unwrap_or(0);
     // The start fits, and little more.
     let short = candidates(Some(most))?;
-    [("ample", ample), ("short", short)]
-        .into_iter()
+    let mut all = vec![("ample", ample), ("short", short)];
+    for n_nodes in [100, 100_000] {
+        all.push(("ample", synthetic_candidates(n_nodes)?));
+    }
+    all.into_iter()
         .map(|(memory, candidates)| {
             let mut times = Vec::new();
             let mut n_legal = 0;
@@ -86,7 +94,12 @@ fn search(candidates: &Candidates) -> usize {
     for step in 0..N_MOVES {
         let node = movable[step * 101 % movable.len()];
         let device = plan.devices()[node.index()];
-        plan.move_nodes(&[node.0], 1 - device);
+        let others = candidates.of_node(node).iter();
+        let mut others = others.filter(|&&other| other != device);
+        let Some(&other) = others.next() else {
+            continue;
+        };
+        plan.move_nodes(&[node.0], other);
         let makespan_ns = plan.makespan_ns();
         n_legal += usize::from(makespan_ns.is_finite());
         if makespan_ns < best_ns {
@@ -98,12 +111,31 @@ fn search(candidates: &Candidates) -> usize {
     n_legal
 }
 
-/// The first half of the nodes on one device, the other half on the other.
+/// The first half of the nodes on one device, the other half on another, as far as they may.
 fn start(candidates: &Candidates) -> Vec<u32> {
+    let nodes = candidates.graph().nodes();
     let n_nodes = candidates.graph().n_nodes();
-    (0..n_nodes)
-        .map(|node| u32::from(node >= n_nodes / 2))
+    nodes
+        .map(|node| {
+            let wanted = u32::from(node.index() >= n_nodes / 2);
+            let of_node = candidates.of_node(node);
+            let is_possible = of_node.contains(&wanted);
+            if is_possible { wanted } else { of_node[0] }
+        })
         .collect()
+}
+
+/// A synthetic graph on four devices.
+fn synthetic_candidates(n_nodes: u32) -> Result<Candidates> {
+    let graph = Arc::new(SyntheticGraph::new(n_nodes, 0).build());
+    let devices = Arc::new(synthetic::devices(4));
+    let options = PlacementOptions::default();
+    Ok(enumerate(
+        &graph,
+        &devices,
+        &synthetic::kernels(),
+        &options,
+    )?)
 }
 
 fn candidates(memory_bytes: Option<u64>) -> Result<Candidates> {

@@ -31,11 +31,11 @@ use crate::cli::table::Table;
 use crate::cli::timing::median;
 use crate::cli::timing::nanoseconds;
 use crate::cli::units::show_ns;
+use crate::cost::History;
 use crate::graph::NodeId;
 use crate::placement::Evaluator;
 use crate::registry::Registry;
 use crate::session::SessionBuilder;
-use crate::trace::RunProfile;
 
 /// Runs that are measured in each round.
 const N_RUNS_MEASURED: u32 = 5;
@@ -162,7 +162,6 @@ fn measure(
     settle(&model)?;
     let by_rates_ns = expected_ns(&model);
     let (mut times, mut ratios, mut of_rates) = (Vec::new(), Vec::new(), Vec::new());
-    let mut last = None;
     for _ in 0..args.rounds {
         let profile = model.measure(N_RUNS_MEASURED)?;
         let learned = open(&|builder| builder.with_profile(profile.clone()))?;
@@ -171,11 +170,10 @@ fn measure(
         ratios.push(expected_ns(&learned) / to_f64(nanoseconds(measured)));
         of_rates.push(by_rates_ns / to_f64(nanoseconds(measured)));
         times.push(measured);
-        last = Some((learned, profile));
     }
-    let plans = match last.filter(|_| args.plans > 1) {
-        Some((learned, profile)) => Some(plans(&learned, &profile, &open, args)?),
-        None => None,
+    let plans = match args.plans > 1 {
+        true => Some(plans(&model, &open, args)?),
+        false => None,
     };
     Ok(Row {
         model: model.name.clone(),
@@ -187,31 +185,48 @@ fn measure(
     })
 }
 
-/// Times random plans, and compares their order with the expected one.
-fn plans(
-    learned: &Model,
-    profile: &RunProfile,
-    open: &Open<'_>,
-    args: &PredictionBench,
-) -> Result<PlansRow> {
-    let placement = learned.session().placement();
-    let candidates = placement.candidates();
-    let mut random = SplitMix::new(args.seed, "plans");
-    let mut found = Vec::new();
-    for _ in 0..args.plans {
-        let Some((proposal, expected_ns)) = random_plan(candidates, &mut random) else {
+/// Measures the kernels of all kinds of devices, times random plans, and compares their order with
+/// the expected one.
+fn plans(model: &Model, open: &Open<'_>, args: &PredictionBench) -> Result<PlansRow> {
+    let placement = model.session().placement();
+    let history = History::new();
+    let mut kinds: Vec<String> = Vec::new();
+    for (id, device) in model.session().devices().iter() {
+        if kinds.contains(&device.attributes().device_type) {
+            continue;
+        }
+        kinds.push(device.attributes().device_type.clone());
+        let Some(proposal) = all_on(placement.candidates(), id.0) else {
             continue;
         };
-        let profile = profile.clone();
-        let model = open(&move |builder| {
-            builder
-                .with_profile(profile.clone())
-                .with_proposal(proposal.clone())
-        })?;
-        settle(&model)?;
-        let mut times = repeat(&Runs(&model), args.seconds)?;
-        found.push((expected_ns, to_f64(nanoseconds(median(&mut times)))));
+        let on_one = open(&|builder| builder.with_proposal(proposal.clone()))?;
+        settle(&on_one)?;
+        let profile = on_one.measure(N_RUNS_MEASURED)?;
+        let session = on_one.session();
+        history.learn(&profile, &session.graph(), &session.devices())?;
     }
+    let learned = open(&|builder| builder.with_history(history.clone()))?;
+    let placement = learned.session().placement();
+    let mut random = SplitMix::new(args.seed, "plans");
+    let mut found: Vec<(f64, Model, Vec<Duration>)> = Vec::new();
+    for _ in 0..args.plans {
+        let Some((proposal, expected_ns)) = random_plan(placement.candidates(), &mut random) else {
+            continue;
+        };
+        let model = open(&|builder| builder.with_proposal(proposal.clone()))?;
+        settle(&model)?;
+        found.push((expected_ns, model, Vec::new()));
+    }
+    // In turns, since clocks drift.
+    for _ in 0..args.rounds {
+        for (_, model, times) in &mut found {
+            times.extend(repeat(&Runs(model), args.seconds / args.rounds)?);
+        }
+    }
+    let found: Vec<(f64, f64)> = found
+        .iter_mut()
+        .map(|(expected_ns, _, times)| (*expected_ns, to_f64(nanoseconds(median(times)))))
+        .collect();
     let fastest = |key: fn(&(f64, f64)) -> f64| {
         let by_key = |a: &&(f64, f64), b: &&(f64, f64)| key(a).total_cmp(&key(b));
         found
@@ -224,6 +239,21 @@ fn plans(
         tau: kendall_tau(&found),
         best_expected_over_best: fastest(|plan| plan.0) / fastest(|plan| plan.1),
     })
+}
+
+/// Returns the plan with every node on a device that may run there; `None` if it is not legal.
+fn all_on(candidates: &Candidates, device: u32) -> Option<Proposal> {
+    let nodes = candidates.graph().nodes();
+    let preferred = nodes.map(|node| {
+        let of_node = candidates.of_node(node);
+        let is_possible = of_node.contains(&device);
+        if is_possible { device } else { of_node[0] }
+    });
+    let preferred: Vec<u32> = preferred.collect();
+    let mut plan = Evaluator::new(candidates);
+    plan.set_devices(&preferred);
+    plan.offer().ok()?;
+    plan.into_proposal()
 }
 
 /// Returns a legal plan with some of the nodes, in the order of the graph, on each device.

@@ -152,6 +152,10 @@ impl SessionBuilder {
 }
 
 impl DeviceSetup {
+    pub(in crate::session) fn calibrations(&self) -> Option<&Calibrations> {
+        self.calibrations.as_ref()
+    }
+
     /// Checks that only one method has set the devices.
     pub(in crate::session) fn check(&self) -> Result<(), Error> {
         if self.devices.is_some() && self.manager.is_some() {
