@@ -85,6 +85,8 @@ pub struct Estimate {
     finish_ns: Vec<f64>,
     /// When the inputs produced so far have arrived on the node's device.
     ready_ns: Vec<f64>,
+    /// Number of edges into each node; empty until the first plan.
+    n_predecessors: Vec<u32>,
     /// Number of edges whose producer has not finished.
     n_waits: Vec<u32>,
     /// Per queue: its pool is stored at the first one, or at each if the plan assigns nodes to
@@ -176,15 +178,18 @@ struct Event {
     what: What,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
-    /// A node or copy finishes and frees its queue.
-    Finish,
-    /// A node's last input arrives.
-    Arrival,
-    /// A kernel of a chip with threads finishes, unless the version is out of date.
-    Chip(u32),
-}
+/// What an event is: one of these, or for a chip's event its version beyond them, so that an event
+/// takes 16 bytes.
+type What = u32;
+
+/// A node or copy finishes and frees its queue.
+const FINISH: What = 0;
+
+/// A node's last input arrives.
+const ARRIVAL: What = 1;
+
+/// A kernel of a chip with threads finishes, unless the version is out of date.
+const CHIP: What = 2;
 
 impl Eq for Event {}
 
@@ -203,7 +208,7 @@ impl PartialOrd for Event {
 }
 
 impl Estimate {
-    /// Creates an estimate for graphs of `n_nodes` nodes.
+    /// Creates an estimate for plans of one graph of `n_nodes` nodes.
     pub fn new(n_nodes: usize, resources: Resources) -> Self {
         let mut pools = Vec::new();
         pools.resize_with(resources.pools.len(), Pool::default);
@@ -211,6 +216,7 @@ impl Estimate {
             starts_ns: vec![0.0; n_nodes],
             finish_ns: vec![0.0; n_nodes],
             ready_ns: vec![0.0; n_nodes],
+            n_predecessors: Vec::new(),
             n_waits: vec![0; n_nodes],
             pools,
             chips: resources
@@ -272,7 +278,7 @@ impl Estimate {
             {
                 self.events.pop();
                 match event.what {
-                    What::Finish => {
+                    FINISH => {
                         let pool = match self.copy_of(event.id) {
                             Some(copy) => self.copies[copy].pool,
                             None => self.pool(schedule, event.id),
@@ -281,9 +287,9 @@ impl Estimate {
                         self.touched.push(pool);
                         self.end(durations, schedule, event.id, event.at_ns);
                     }
-                    What::Arrival => self.arrive(durations, schedule, event.id, event.at_ns),
-                    What::Chip(version) => {
-                        if self.chips[event.id as usize].version == version {
+                    ARRIVAL => self.arrive(durations, schedule, event.id, event.at_ns),
+                    version => {
+                        if self.chips[event.id as usize].version == version - CHIP {
                             self.end_running(durations, schedule, event.id, event.at_ns);
                         }
                     }
@@ -308,9 +314,13 @@ impl Estimate {
             pool.n_free = if is_single { 1 } else { shape.n_queues };
         }
         self.ready_ns.fill(0.0);
-        for (node, n_waits) in (0u32..).zip(&mut self.n_waits) {
-            *n_waits = to_u32(durations.n_predecessors(node));
+        if self.n_predecessors.is_empty() {
+            let nodes = 0..to_u32(self.n_waits.len());
+            self.n_predecessors = nodes
+                .map(|node| to_u32(durations.n_predecessors(node)))
+                .collect();
         }
+        self.n_waits.copy_from_slice(&self.n_predecessors);
     }
 
     /// Returns the copy of an id that is no node's.
@@ -401,7 +411,7 @@ impl Estimate {
                 self.events.push(Reverse(Event {
                     at_ns: now_ns + work_ns,
                     id,
-                    what: What::Finish,
+                    what: FINISH,
                 }));
             } else {
                 self.chips[chip as usize].add(id, pool, work_ns, n_threads, now_ns);
@@ -561,7 +571,7 @@ impl Estimate {
             self.events.push(Reverse(Event {
                 at_ns: ready_ns,
                 id: node,
-                what: What::Arrival,
+                what: ARRIVAL,
             }));
         }
     }
@@ -631,7 +641,7 @@ impl Chip {
         if !std::mem::take(&mut self.has_changed) {
             return None;
         }
-        self.version = self.version.wrapping_add(1);
+        self.version = (self.version + 1) % (What::MAX - CHIP);
         let &Reverse(first) = self.running.peek()?;
         self.rate = (self.n_threads / self.n_wanted).min(1.0);
         let left_ns = match first.finish_ns.is_finite() {
@@ -641,7 +651,7 @@ impl Chip {
         Some(Event {
             at_ns: now_ns + left_ns,
             id: index,
-            what: What::Chip(self.version),
+            what: CHIP + self.version,
         })
     }
 }

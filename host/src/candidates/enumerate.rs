@@ -99,7 +99,7 @@ pub fn enumerate(
     let known: Vec<Vec<Known>> = device_set
         .iter()
         .map(|(_, device)| {
-            let sources = (1u8..).zip(&options.cost_sources);
+            let sources = (1..=u8::MAX).zip(&options.cost_sources);
             let known = sources.filter_map(|(number, source)| {
                 let costs = source.of_device(&**device)?;
                 Some((number, costs))

@@ -18,6 +18,7 @@ use crate::cost::JOIN_NS;
 use crate::cost::SERIAL_DISPATCH_NS;
 use crate::cost::SHARED_DISPATCH_NS;
 use crate::cost::WORK_PER_THREAD_NS;
+use crate::device::LinkRates;
 use crate::graph::EdgeKind;
 use crate::graph::NONE;
 use crate::graph::NodeId;
@@ -35,6 +36,8 @@ pub(super) struct PlanEstimate {
     /// Per device, whether the host's threads execute its nodes.
     is_host: Vec<bool>,
     n_host_threads: u32,
+    /// Source x destination, row-major.
+    links: Vec<LinkRates>,
     /// Measured times of single transfers, by tensor, source and destination.
     transfers_ns: FxHashMap<(u32, u32, u32), f64>,
     makespan_ns: Option<f64>,
@@ -56,6 +59,7 @@ impl PlanEstimate {
             shared,
             is_host,
             n_host_threads: columns.n_host_threads,
+            links: links(candidates),
             transfers_ns: profile
                 .into_iter()
                 .flat_map(|profile| candidates.measured_transfers(profile))
@@ -90,6 +94,7 @@ impl PlanEstimate {
             candidates,
             measured,
             is_host: &self.is_host,
+            links: &self.links,
             transfers_ns: &self.transfers_ns,
             dispatch_ns: f64::from(dispatch_ns),
         };
@@ -176,6 +181,7 @@ struct PlanDurations<'a> {
     candidates: &'a Candidates,
     measured: Option<&'a [MeasuredWork]>,
     is_host: &'a [bool],
+    links: &'a [LinkRates],
     transfers_ns: &'a FxHashMap<(u32, u32, u32), f64>,
     /// Per execution on a device of the host.
     dispatch_ns: f64,
@@ -278,8 +284,16 @@ impl Durations for PlanDurations<'_> {
         if graph.edge_kinds()[edge] & EdgeKind::PRELOADED != 0 || times == 0.0 {
             return transfer;
         }
-        let (mut latency_ns, mut busy_ns) =
-            transfer_ns(self.candidates, tensor, source, destination);
+        let link = match self
+            .links
+            .get(source as usize * self.is_host.len() + destination as usize)
+        {
+            Some(&link) => link,
+            None => self
+                .candidates
+                .link(DeviceId(source), DeviceId(destination)),
+        };
+        let (mut latency_ns, mut busy_ns) = transfer_ns(self.candidates, tensor, link);
         if !self.transfers_ns.is_empty()
             && let Some(&measured_ns) = self.transfers_ns.get(&(tensor, source, destination))
         {
@@ -291,10 +305,26 @@ impl Durations for PlanDurations<'_> {
     }
 }
 
-/// Returns the cost of an edge between two devices: latency, and the time on the link. A control
-/// edge costs the latency of the link.
-fn transfer_ns(candidates: &Candidates, tensor: u32, src: u32, dst: u32) -> (f64, f64) {
-    let link = candidates.link(DeviceId(src), DeviceId(dst));
+/// More links than this are not listed, but looked up.
+const LINKS_MAX: usize = 1 << 12;
+
+/// Returns the links between all pairs of devices; empty if there are too many.
+fn links(candidates: &Candidates) -> Vec<LinkRates> {
+    let n_devices = u32::try_from(candidates.n_devices()).unwrap_or(u32::MAX);
+    if u64::from(n_devices) * u64::from(n_devices) > LINKS_MAX as u64 {
+        return Vec::new();
+    }
+    let devices = || (0..n_devices).map(DeviceId);
+    let pairs =
+        devices().flat_map(|source| devices().map(move |destination| (source, destination)));
+    pairs
+        .map(|(source, destination)| candidates.link(source, destination))
+        .collect()
+}
+
+/// Returns the cost of an edge over a link: latency, and the time on the link. A control edge costs
+/// the latency of the link.
+fn transfer_ns(candidates: &Candidates, tensor: u32, link: LinkRates) -> (f64, f64) {
     let bytes = match tensor {
         NONE => 0,
         tensor => candidates.graph().tensor_bytes()[tensor as usize],

@@ -15,7 +15,7 @@ use crate::names::DeviceId;
 use crate::plan::Payload;
 
 /// Grows when the meaning of a field changes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Times are rounded to tenths of a nanosecond.
 const PER_NS: f64 = 10.0;
@@ -430,7 +430,7 @@ mod tests {
         let text = String::from_utf8(json).unwrap();
         for (from, to, problem) in [
             ("\"ns\":10.0", "\"ns\":-1.0", "`n`"),
-            ("\"format\":1", "\"format\":9", "format 9"),
+            ("\"format\":2", "\"format\":9", "format 9"),
             ("\"n_runs\":3", "\"n_runs\":-3", "not a profile"),
             ("\"graph\":\"g\"", "\"grave\":\"g\"", "not a profile"),
         ] {
