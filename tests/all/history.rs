@@ -146,6 +146,50 @@ fn devices_of_equal_rates_have_the_costs_that_a_source_states() {
     assert_eq!(costs, [100.0, 200.0, 300.0]);
 }
 
+/// States times that cannot be.
+#[derive(Debug)]
+struct Unsound(f64);
+
+impl CostSource for Unsound {
+    fn name(&self) -> &'static str {
+        "unsound"
+    }
+
+    fn of_device(&self, _: &dyn Device) -> Option<Arc<dyn KernelCosts>> {
+        Some(Arc::new(Self(self.0)))
+    }
+}
+
+impl KernelCosts for Unsound {
+    fn predict(&self, _: &NodeWork<'_>) -> Option<Prediction> {
+        Some(Prediction {
+            ns: self.0,
+            spread_ns: 0.0,
+            samples: 9,
+        })
+    }
+}
+
+#[test]
+fn a_source_that_states_an_impossible_time_leaves_it_to_the_next() {
+    let graph = layers();
+    for ns in [-1.0, f64::NAN] {
+        let options = PlacementOptions::default()
+            .with_cost_source(Arc::new(Unsound(ns)))
+            .with_cost_source(Arc::new(ByIndex(0)));
+        let session = builder(&graph).with_placement_options(options);
+        let placement = session.build().unwrap().placement();
+        let candidates = placement.candidates();
+        let found = |name: &str| {
+            let node = placement.graph().find_node(name).unwrap();
+            let source = candidates.cost_source(node, DeviceId(0));
+            (source, candidates.cost_samples(node, DeviceId(0)))
+        };
+        assert_eq!(found("matmul"), ("app", 0));
+        assert_eq!(found("relu"), ("rates", 0));
+    }
+}
+
 #[test]
 fn a_damaged_history_is_not_used_and_replaced() {
     let folder = tempfile::tempdir().unwrap();

@@ -168,11 +168,12 @@ impl CostRows {
     }
 }
 
-/// Returns what the first source that knows the work says.
+/// Returns what the first source that knows the work says. A source that states no time does not
+/// know it.
 fn predict(known: &[Known], node: &NodeWork<'_>) -> Option<(u8, Prediction)> {
-    let mut known = known.iter();
-    let (source, predicted) =
-        known.find_map(|(source, costs)| Some((*source, costs.predict(node)?)))?;
-    let is_time = predicted.ns >= 0.0 && !predicted.ns.is_nan();
-    is_time.then_some((source, predicted))
+    known.iter().find_map(|(source, costs)| {
+        let predicted = costs.predict(node)?;
+        let is_time = predicted.ns >= 0.0 && !predicted.ns.is_nan();
+        is_time.then_some((*source, predicted))
+    })
 }

@@ -164,9 +164,9 @@ pub fn calibrate_with_progress(
     Ok(found)
 }
 
-/// Whether the measurement of one device also holds for another: both compute with the same thread
-/// pool. Two measurements would differ by chance, and plans would prefer one of the devices because
-/// of that.
+/// Whether the measurement of one device also holds for another: both compute with as many threads
+/// of one chip, under the same runtime. Two measurements would differ by chance, and plans would
+/// prefer one of the devices because of that.
 pub fn computes_alike(first: &dyn Device, second: &dyn Device) -> bool {
     let place = |device: &dyn Device| {
         let (attributes, threads) = (device.attributes(), device.chip_threads()?);

@@ -1,9 +1,10 @@
 //! The cost of executions and transfers, and the measurement of the rates behind it.
 //!
 //! [`CostModel`] computes nanoseconds from the work of a node and the rates of a device.
-//! [`calibrate()`] measures the rates of a device with its own kernels, and [`Calibrations`] keeps
-//! them for later device sets. A [`CostSource`] knows better than rates: [`History`] has the times
-//! of kernels that were executed before. This module does not depend on placements.
+//! [`calibrate()`] measures a device with its own kernels: its rates, and the times of families of
+//! kernels. [`Calibrations`] keeps both for later device sets. A [`CostSource`] knows better than
+//! rates: calibrations, and [`History`], which has the times of kernels that were executed before.
+//! This module does not depend on placements.
 
 mod busy;
 mod calibrate;
