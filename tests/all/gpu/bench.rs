@@ -76,7 +76,7 @@ fn program(line: &str, paths: &[&str], input: &str) -> (Option<i32>, String, Str
 #[test]
 #[needs(Sycl)]
 fn a_gpu_is_compared_with_its_driver_and_the_cpu_device() {
-    let line = "bench gpu --rounds 2 --side 32 --copies 4KiB,8KiB --chain 20 --model {} --gpu-allow-growth --device-count SYCL=0 --json";
+    let line = "bench gpu --rounds 2 --side 32 --channels 4 --copies 4KiB,8KiB --chain 20 --model {} --gpu-allow-growth --device-count SYCL=0 --json";
     let (status, printed, stderr) = program(line, &[&model("mlp.skel.pb")], "");
     assert_eq!(status, Some(0), "{stderr}");
     let report: Value = serde_json::from_str(&printed).unwrap();
@@ -92,6 +92,36 @@ fn a_gpu_is_compared_with_its_driver_and_the_cpu_device() {
     let expected = [
         ("matmul of 32, float", Value::Null, "GFLOP/s"),
         ("matmul of 32, bfloat16", Value::Null, "GFLOP/s"),
+        (
+            "convolution of 56 x 56 x 4, 3 x 3, float",
+            Value::Null,
+            "GFLOP/s",
+        ),
+        (
+            "convolution of 56 x 56 x 4, 3 x 3, bfloat16",
+            Value::Null,
+            "GFLOP/s",
+        ),
+        (
+            "convolution of 14 x 14 x 16, 3 x 3, float",
+            Value::Null,
+            "GFLOP/s",
+        ),
+        (
+            "convolution of 14 x 14 x 16, 3 x 3, bfloat16",
+            Value::Null,
+            "GFLOP/s",
+        ),
+        (
+            "convolution of 14 x 14 x 16, 1 x 1, float",
+            Value::Null,
+            "GFLOP/s",
+        ),
+        (
+            "convolution of 14 x 14 x 16, 1 x 1, bfloat16",
+            Value::Null,
+            "GFLOP/s",
+        ),
         (
             "4.0 KiB to the device, pinned",
             json!("pinned, by the driver"),

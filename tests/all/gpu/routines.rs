@@ -123,19 +123,22 @@ fn a_library_that_fails_ends_the_run_and_names_the_node() {
     machine.check();
 }
 
-/// Filters are prepared once, whichever routine uses them. Images whose padding differs at both
-/// ends are padded before the library, which supports only equal padding, gets them.
+/// Filters are prepared once, whichever routine uses them. Convolutions are matmuls of their
+/// windows; without matmuls, images whose padding differs at both ends are padded before the
+/// library, which supports only equal padding, gets them.
 #[test]
 #[needs(Sycl)]
 fn convolutions_by_libraries_or_not_prepare_filters_once() {
-    // The library supports none with four channels. Launches of later runs are our own convolution,
-    // or a padded image: zeroes, and a copy.
-    for (routines, channels, size, n_launches, n_convolved) in [
-        (EmulatedRoutines::Absent, 3, 7, 1, 0),
-        (EmulatedRoutines::Odd, 3, 7, 0, 3),
-        (EmulatedRoutines::Odd, 3, 6, 2, 3),
-        (EmulatedRoutines::Odd, 4, 7, 1, 3),
-        (EmulatedRoutines::Absent, 3, 6, 1, 0),
+    // Launches of later runs are our own convolution, the windows, or a padded image: zeroes, and a
+    // copy. One of the libraries has only convolutions, none of them with four channels.
+    for (routines, channels, size, n_launches, n_calls) in [
+        (EmulatedRoutines::Absent, 3, 7, 1, [0, 0]),
+        (EmulatedRoutines::Present, 3, 7, 1, [3, 0]),
+        (EmulatedRoutines::Present, 4, 6, 1, [3, 0]),
+        (EmulatedRoutines::OddConvolutions, 3, 7, 0, [0, 3]),
+        (EmulatedRoutines::OddConvolutions, 3, 6, 2, [0, 3]),
+        (EmulatedRoutines::OddConvolutions, 4, 7, 1, [0, 3]),
+        (EmulatedRoutines::Absent, 3, 6, 1, [0, 0]),
     ] {
         let what = format!("{routines:?}, {channels} channels of {size} x {size}");
         let machine = machine(routines);
@@ -162,7 +165,8 @@ fn convolutions_by_libraries_or_not_prepare_filters_once() {
             let [found, expected] = [0, 1].map(|at| fetched[at].as_slice::<f32>().unwrap());
             assert_eq!(found, expected, "{what}");
         }
-        assert_eq!(machine.driver.n_calls("convolve"), n_convolved, "{what}");
+        let called = ["matmul", "convolve"].map(|call| machine.driver.n_calls(call));
+        assert_eq!(called, n_calls, "{what}");
         drop(session);
         machine.check();
     }

@@ -86,7 +86,7 @@ impl EmulatedGpu {
     fn check_does(&self, inner: u64, what: &str) -> Result<(), DriverError> {
         let does = match self.shared.config.routines {
             EmulatedRoutines::Absent => false,
-            EmulatedRoutines::Odd => inner % 2 == 1,
+            EmulatedRoutines::Odd | EmulatedRoutines::OddConvolutions => inner % 2 == 1,
             EmulatedRoutines::Present => true,
         };
         match does {
@@ -454,7 +454,10 @@ impl Gpu for EmulatedGpu {
     }
 
     fn can_matmul(&self) -> bool {
-        self.shared.config.routines != EmulatedRoutines::Absent
+        matches!(
+            self.shared.config.routines,
+            EmulatedRoutines::Odd | EmulatedRoutines::Present
+        )
     }
 
     unsafe fn matmul(

@@ -113,6 +113,8 @@ pub(crate) enum EmulatedRoutines {
     /// Libraries that support nothing with an even inner size of a matmul, or an even number of
     /// channels of an image.
     Odd,
+    /// The same without matmuls.
+    OddConvolutions,
     /// Libraries that support everything.
     Present,
 }

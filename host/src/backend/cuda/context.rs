@@ -1,7 +1,10 @@
 //! Copies to and from a GPU's memory.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::mem;
+use std::num::NonZero;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
@@ -30,8 +33,11 @@ use crate::tensor::TensorError;
 /// the host copies the next into pinned memory.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// Maximum number of pieces in flight.
+/// Maximum number of pieces in flight, and of threads that copy them.
 const PIECES_MAX: usize = 4;
+
+/// Number of pieces from which several threads copy: starting them takes some 50 us.
+const STAGED_BY_THREADS_MIN: usize = 4;
 
 /// The device context of one compute stream of a GPU device.
 #[derive(Debug)]
@@ -121,9 +127,47 @@ impl GpuContext {
 
     /// Copies pageable memory through pinned memory. Returns after the bytes have been read.
     fn stage(&self, bytes: &[u8], to: Span, memory: &GpuMemory) -> Result<(), KernelError> {
-        let mut tickets = Vec::new();
-        for (index, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
-            if let Some(&ticket) = index.checked_sub(PIECES_MAX).and_then(|at| tickets.get(at)) {
+        let n_pieces = bytes.len().div_ceil(PIECE_BYTES);
+        if n_pieces < STAGED_BY_THREADS_MIN {
+            return self.stage_pieces(bytes, to, memory, [0, 1]);
+        }
+        // One thread copies slower than the card does.
+        let n_threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let n_threads = n_threads.min(PIECES_MAX);
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..n_threads)
+                .map(|thread| {
+                    scope.spawn(move || self.stage_pieces(bytes, to, memory, [thread, n_threads]))
+                })
+                .collect();
+            let mut staged = self.stage_pieces(bytes, to, memory, [0, n_threads]);
+            for other in others {
+                let other = other.join();
+                staged = staged.and(other.unwrap_or_else(|panic| resume_unwind(panic)));
+            }
+            staged
+        })
+    }
+
+    /// Copies every `step`-th piece from `first` on.
+    fn stage_pieces(
+        &self,
+        bytes: &[u8],
+        to: Span,
+        memory: &GpuMemory,
+        [first, step]: [usize; 2],
+    ) -> Result<(), KernelError> {
+        let in_flight_max = PIECES_MAX.div_ceil(step);
+        let mut tickets = VecDeque::new();
+        for (index, piece) in bytes
+            .chunks(PIECE_BYTES)
+            .enumerate()
+            .skip(first)
+            .step_by(step)
+        {
+            if tickets.len() == in_flight_max
+                && let Some(ticket) = tickets.pop_front()
+            {
                 let waited = self.group.from_host.wait(ticket);
                 waited.map_err(|error| self.failed("copying from the host", &error))?;
             }
@@ -133,7 +177,7 @@ impl GpuContext {
                 address: to.address + (index * PIECE_BYTES) as u64,
                 len_bytes: piece.len(),
             };
-            tickets.push(self.give_from_host(pinned.span(), Box::new(pinned), to, memory)?);
+            tickets.push_back(self.give_from_host(pinned.span(), Box::new(pinned), to, memory)?);
         }
         Ok(())
     }

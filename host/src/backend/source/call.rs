@@ -236,6 +236,11 @@ impl Call<'_, '_> {
     }
 }
 
+/// Returns the largest power of two of work items that a group may have.
+pub(super) fn tree_group(traits: &ComputeTraits) -> usize {
+    1 << group(traits).max(1).ilog2()
+}
+
 /// Returns the default work items per group.
 pub(super) fn group(traits: &ComputeTraits) -> usize {
     let wanted = match traits.kind {

@@ -269,3 +269,37 @@ KERNEL void one_hot(GLOBAL const INDEX *RESTRICT hot, GLOBAL const UNIT *RESTRIC
         out[i] = off[0];
 }
 #endif
+
+// Rows of a matrix from images with channels last: the taps of an output pixel's window, each with
+// all channels. Zeroes where a window reaches beyond the image. `WindowsArgs` of conv.rs.
+typedef struct {
+    u32 first; // output pixel of the first row
+    u32 units; // of a pixel of the image
+    u32 out_size[2];
+    u32 in_size[2];
+    u32 taps[2];
+    i32 stride[2];
+    i32 dilation[2];
+    i32 pad[2];
+} Windows;
+
+KERNEL void windows(GLOBAL const UNIT *RESTRICT in, GLOBAL UNIT *RESTRICT out, Windows p, Index n)
+{
+    const Index i = GLOBAL_ID(0);
+    if (i >= n)
+        return;
+    const Index above = i / p.units, unit = i - above * p.units;
+    const Index n_taps = p.taps[0] * p.taps[1];
+    const Index index = above / n_taps, tap = above - index * n_taps;
+    const Index pixel = p.first + index;
+    const Index line = pixel / p.out_size[1], column = pixel - line * p.out_size[1];
+    const Index image = line / p.out_size[0], row = line - image * p.out_size[0];
+    const Index tap_row = tap / p.taps[1], tap_column = tap - tap_row * p.taps[1];
+    const i32 y = (i32)row * p.stride[0] + (i32)tap_row * p.dilation[0] - p.pad[0];
+    const i32 x = (i32)column * p.stride[1] + (i32)tap_column * p.dilation[1] - p.pad[1];
+    UNIT value = {0};
+    // Negative positions are beyond the end as unsigned numbers.
+    if ((u32)y < p.in_size[0] && (u32)x < p.in_size[1])
+        value = in[((image * p.in_size[0] + (u32)y) * p.in_size[1] + (u32)x) * p.units + unit];
+    out[i] = value;
+}

@@ -184,8 +184,18 @@ INLINE void join_few_columns(GLOBAL const T *base, Axes gone, Index first, Index
         }                                                                                                   \
     }
 
-// A group of GROUP items computes a part of a result: for processors where adjacent items should
-// read adjacent elements.
+// Joins what the items of a group have, whose number is a power of two, until `width` totals are
+// left.
+#define JOIN_LANES(lane, width)                                                                             \
+    BARRIER();                                                                                              \
+    for (Index apart = GROUP_SIZE(0) / 2; apart >= (width); apart /= 2) {                                   \
+        if ((lane) < apart)                                                                                 \
+            lanes[lane] = join(lanes[lane], lanes[(lane) + apart]);                                         \
+        BARRIER();                                                                                          \
+    }
+
+// A group of up to GROUP items computes a part of a result: for processors where adjacent items
+// should read adjacent elements.
 #define GROUPS(name, S, TAKE, O, GIVE)                                                                      \
     KERNEL void name(GLOBAL const S *RESTRICT in, GLOBAL O *RESTRICT out, Axes kept, Axes outer,            \
                      Index n_out, Index n_parts, Index part, Index length, Index n, Index count)            \
@@ -197,19 +207,51 @@ INLINE void join_few_columns(GLOBAL const T *base, Axes gone, Index first, Index
         const Index last = n - first < part ? n : first + part;                                             \
         GLOBAL const S *base = in + axes_offset(kept, result, 0);                                           \
         TOTAL total = START;                                                                                \
-        for (Index at = first + lane; at < last; at += GROUP) {                                             \
+        for (Index at = first + lane; at < last; at += GROUP_SIZE(0)) {                                     \
             const Index row = at / length;                                                                  \
             total = join(total, TAKE(base, axes_offset(outer, row, 0) + (at - row * length)));              \
         }                                                                                                   \
         lanes[lane] = total;                                                                                \
-        BARRIER();                                                                                          \
-        for (Index apart = GROUP / 2; apart > 0; apart /= 2) {                                              \
-            if (lane < apart)                                                                               \
-                lanes[lane] = join(lanes[lane], lanes[lane + apart]);                                       \
-            BARRIER();                                                                                      \
-        }                                                                                                   \
+        JOIN_LANES(lane, 1)                                                                                 \
         if (lane == 0)                                                                                      \
             GIVE(out, item, lanes[0], count);                                                               \
+    }
+
+// The same for columns: a group computes a part of as many adjacent results as COLUMNS_OF_GROUP, or
+// as the power of two that is not below `width`. Items load four elements at a time, because a load
+// takes as long as many additions.
+#define COLUMN_GROUPS(name, O, GIVE)                                                                        \
+    KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL O *RESTRICT out, Axes kept, Axes gone,             \
+                     Index n_rows, Index n_parts, Index part, Index width, Index n, Index count)            \
+    {                                                                                                       \
+        SHARED TOTAL lanes[GROUP];                                                                          \
+        Index n_columns = COLUMNS_OF_GROUP;                                                                 \
+        while (n_columns / 2 >= width)                                                                      \
+            n_columns /= 2;                                                                                 \
+        const Index n_tiles = (width + n_columns - 1) / n_columns;                                          \
+        const Index item = GROUP_ID(0), above = item / n_tiles, tile = item - above * n_tiles;              \
+        const Index row = above % n_rows, index = above / n_rows;                                           \
+        const Index lane = LOCAL_ID(0), column = tile * n_columns + lane % n_columns;                       \
+        const Index first = index * part;                                                                   \
+        const Index last = n - first < part ? n : first + part;                                             \
+        GLOBAL const T *base = in + axes_offset(kept, row, 0);                                              \
+        const Index step = GROUP_SIZE(0) / n_columns;                                                       \
+        TOTAL total = START;                                                                                \
+        if (column < width) {                                                                               \
+            Index at = first + lane / n_columns;                                                            \
+            for (; at + 3 * step < last; at += 4 * step) {                                                  \
+                TOTAL some[4];                                                                              \
+                UNROLL for (int i = 0; i < 4; i++)                                                          \
+                    some[i] = TAKE_TYPE(base, (Index)axes_offset(gone, at + i * step, 0) + column);         \
+                total = join(total, join(join(some[0], some[1]), join(some[2], some[3])));                  \
+            }                                                                                               \
+            for (; at < last; at += step)                                                                   \
+                total = join(total, TAKE_TYPE(base, (Index)axes_offset(gone, at, 0) + column));             \
+        }                                                                                                   \
+        lanes[lane] = total;                                                                                \
+        JOIN_LANES(lane, n_columns)                                                                         \
+        if (lane < n_columns && column < width)                                                             \
+            GIVE(out, (row * width + column) * n_parts + index, lanes[lane], count);                        \
     }
 
 RUN(run_of_type, T, TAKE_TYPE)
@@ -226,4 +268,7 @@ COLUMN_PARTS(columns_parts, TOTAL, GIVE_TOTAL)
 GROUPS(groups_whole, T, TAKE_TYPE, T, GIVE_TYPE)
 GROUPS(groups_parts, T, TAKE_TYPE, TOTAL, GIVE_TOTAL)
 GROUPS(groups_rest, TOTAL, TAKE_TOTAL, T, GIVE_TYPE)
+
+COLUMN_GROUPS(column_groups_whole, T, GIVE_TYPE)
+COLUMN_GROUPS(column_groups_parts, TOTAL, GIVE_TOTAL)
 #endif

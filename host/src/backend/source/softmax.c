@@ -1,4 +1,5 @@
-// Softmax over rows. GROUP work items compute a row; on processors with vectors, one does.
+// Softmax over rows. A group of up to GROUP work items computes a row; on processors with vectors,
+// one item does.
 
 INLINE f32 larger(f32 a, f32 b) { return b > a ? b : a; }
 
@@ -10,7 +11,7 @@ INLINE f32 sum_of(f32 a, f32 b) { return a + b; }
     {                                                               \
         shared[LOCAL_ID(0)] = x;                                    \
         BARRIER();                                                  \
-        for (Index half_ = GROUP / 2; half_ > 0; half_ /= 2) {      \
+        for (Index half_ = GROUP_SIZE(0) / 2; half_ > 0; half_ /= 2) {      \
             if (LOCAL_ID(0) < half_) {                              \
                 const f32 other = shared[LOCAL_ID(0) + half_];      \
                 shared[LOCAL_ID(0)] = function(shared[LOCAL_ID(0)], other); \
@@ -34,7 +35,7 @@ KERNEL void softmax(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n
 {
     SHARED f32 shared[GROUP];
     const Index start = LOCAL_ID(0) * WIDTH;
-    const Index step = GROUP * WIDTH;
+    const Index step = GROUP == 1 ? WIDTH : GROUP_SIZE(0) * WIDTH;
     for (Index row = GROUP_ID(0); row < n_rows; row += N_GROUPS(0)) {
         const Index at = row * columns;
         // NaNs are skipped here; they make the sum NaN later.

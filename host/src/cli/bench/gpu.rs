@@ -64,6 +64,9 @@ pub(in crate::cli) struct GpuBench {
     /// Rows and columns of the matrices of matmuls; a quarter of it in part `overlap`.
     #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(16..=32_768))]
     side: u32,
+    /// Channels of the images of convolutions; four times as many of the smaller images.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    channels: u32,
     /// Sizes of the copied tensors, such as 64MiB; part `overlap` takes the last.
     #[arg(long, value_name = "BYTES,..", value_delimiter = ',', default_value = "4KiB,1MiB,64MiB", value_parser = parse_copy)]
     copies: Vec<usize>,
@@ -114,6 +117,8 @@ fn parse_copy(text: &str) -> Result<usize, String> {
 enum Part {
     /// Matmuls of square matrices of f32 and bf16, in GFLOP/s.
     Matmuls,
+    /// Convolutions of single images of f32 and bf16, in GFLOP/s.
+    Convolutions,
     /// Copies to the GPU and from it, compared with pinned copies by the driver.
     Copies,
     /// A chain of tiny kernels, compared with launches by the driver.
@@ -126,8 +131,9 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Matmuls,
+        Self::Convolutions,
         Self::Copies,
         Self::Launches,
         Self::Overlap,
@@ -196,6 +202,7 @@ pub(super) fn run(args: &GpuBench, registry: &Registry, output: &mut Output) -> 
     for part in &args.parts {
         match part {
             Part::Matmuls => bench.matmuls(&mut rows)?,
+            Part::Convolutions => bench.convolutions(&mut rows)?,
             Part::Copies => bench.copies(&mut rows)?,
             Part::Launches => bench.launches(&mut rows)?,
             Part::Overlap => bench.overlap(&mut rows)?,
@@ -254,6 +261,32 @@ impl Bench<'_> {
                 run.side()?,
                 Unit::Flops(flops),
             )?);
+        }
+        Ok(())
+    }
+
+    fn convolutions(&self, rows: &mut Vec<Row>) -> Result<()> {
+        let channels = self.args.channels as usize;
+        for sizes in [
+            [56, channels, 3],
+            [14, 4 * channels, 3],
+            [14, 4 * channels, 1],
+        ] {
+            let [side, channels, taps] = sizes;
+            let name = format!("convolution of {side} x {side} x {channels}, {taps} x {taps}");
+            self.progress.set_message(name.clone());
+            let flops = 2.0 * count(side * side * taps * taps) * count(channels).powi(2);
+            for (dtype, graph) in [
+                ("float", BenchGraph::convolved::<f32>(sizes)),
+                ("bfloat16", BenchGraph::convolved::<half::bf16>(sizes)),
+            ] {
+                let run = self.devices.open_run(&graph?)?;
+                rows.push(self.turns.alone(
+                    format!("{name}, {dtype}"),
+                    run.side()?,
+                    Unit::Flops(flops * count(N_KERNELS)),
+                )?);
+            }
         }
         Ok(())
     }

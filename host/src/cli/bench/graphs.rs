@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use anyhow::Result;
 
-#[cfg(feature = "opencl")]
+#[cfg(any(feature = "cuda", feature = "opencl"))]
 use crate::builder::Conv2d;
 use crate::builder::Float;
 use crate::builder::GraphBuilder;
-#[cfg(feature = "opencl")]
+#[cfg(any(feature = "cuda", feature = "opencl"))]
 use crate::builder::Padding;
 use crate::builder::Scalar;
 use crate::builder::Scope;
@@ -164,6 +164,26 @@ impl BenchGraph {
         let after = b.control_dependencies([last.operation()]).named(BOTH);
         after.identity(x)?;
         Ok(Self::expecting(b, 1.0, f32::TOLERANCE))
+    }
+
+    /// Convolutions of square images, each of the one before, with as many channels as it has, and
+    /// windows of `taps` times `taps` pixels.
+    #[cfg(feature = "cuda")]
+    pub(super) fn convolved<T: Factor>([side, channels, taps]: [usize; 3]) -> Result<Self> {
+        let b = GraphBuilder::new("convolutions");
+        let x = full(&b, [1, side, side, channels], T::of_f32(1.0))?;
+        #[expect(clippy::cast_precision_loss, reason = "small")]
+        let factor = T::of_f32(1.0 / (taps * taps * channels) as f32);
+        let filter = full(&b, [taps, taps, channels, channels], factor)?;
+        let windows = || Conv2d::new(Padding::Same);
+        add_chain(&b, N_KERNELS, x, |b, y| {
+            Ok(b.conv2d(y, filter, windows())?)
+        })?;
+        Ok(Self {
+            graph: b.finish(),
+            // Pixels near the edges are smaller.
+            expected: None,
+        })
     }
 
     /// A small network of convolutions, biases and activations.

@@ -17,13 +17,16 @@ use crate::backend::source::call::site;
 use crate::backend::source::kernels::Table;
 use crate::backend::source::kernels::epilogue;
 use crate::backend::source::kernels::epilogue::Epilogue;
+use crate::backend::source::kernels::moved::Moved;
 use crate::backend::source::kernels::strided::Strided;
 use crate::backend::source::kernels::tiles::PanelLayout;
 use crate::backend::source::kernels::tiles::PanelWriter;
 use crate::backend::source::kernels::tiles::TileFunction;
 use crate::backend::source::kernels::tiles::Tiling;
 use crate::backend::source::kernels::tiles::tile_args;
+use crate::device::Activation;
 use crate::device::Kernel;
+use crate::device::KernelArg;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelDevice;
@@ -31,8 +34,11 @@ use crate::device::KernelError;
 use crate::device::LaunchSite;
 use crate::device::ProgramDevice;
 use crate::device::RoutineConvolution;
+use crate::device::RoutineMatmul;
+use crate::device::RoutineMatrices;
 use crate::device::RoutineSite;
 use crate::device::RoutineWindow;
+use crate::device::Routines;
 use crate::kernels::window::WindowAxis;
 use crate::tensor::DType;
 use crate::tensor::Shape;
@@ -43,6 +49,9 @@ const SOURCE: &str = concat!(include_str!("../tile.h"), include_str!("../conv.c"
 /// Maximum factor by which padding for a routine may enlarge an image; dilated filters reach far
 /// beyond it.
 const PADDED_MAX: usize = 4;
+
+/// Maximum size of the matrix of windows that a routine multiplies at a time.
+const WINDOWS_BYTES_MAX: usize = 64 << 20;
 
 const TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::I32];
 
@@ -75,9 +84,9 @@ fn made(
     let device = program_device(node.device)?;
     let tiling = Tiling::new(device.compute_traits(), dtype);
     let asks_routines = matches!(direction, Direction::Forward(_))
-        && device
-            .routines()
-            .is_some_and(|routines| routines.can_convolve(dtype, None));
+        && device.routines().is_some_and(|routines| {
+            routines.can_convolve(dtype, None) || routines.can_matmul(dtype)
+        });
     let epilogue = has_epilogue.then(|| Epilogue::new(node, dtype, tiling));
     let epilogue = epilogue.transpose()?;
     Ok(Box::new(ConvolutionKernel {
@@ -88,6 +97,7 @@ fn made(
         function: TileFunction::new(tiling, "conv.c", SOURCE, name, epilogue.as_ref())?,
         epilogue,
         strided: Strided::new(dtype)?,
+        windows: Moved::new(node, "T", "windows")?,
         asks_routines,
         panels: OnceLock::new(),
         site: site(node),
@@ -108,6 +118,7 @@ struct ConvolutionKernel {
     panel_writer: PanelWriter,
     function: TileFunction,
     strided: Strided,
+    windows: Moved,
     epilogue: Option<Epilogue>,
     /// Whether the vendor's routines are tried first; constant filters are prepared for them.
     asks_routines: bool,
@@ -146,6 +157,38 @@ struct ConvPlan<'a> {
     /// Sizes of the input and of the result.
     size: [[usize; 2]; 2],
     channels: usize,
+}
+
+impl ConvPlan<'_> {
+    /// Returns whether each output pixel depends on the pixel at the same place only.
+    fn is_pointwise(&self) -> bool {
+        let is_pointwise = |axis: &WindowAxis| {
+            axis.size == 1 && axis.stride == 1 && axis.pad_before == 0 && axis.input == axis.output
+        };
+        self.n_groups == 1 && self.axes.iter().all(is_pointwise)
+    }
+}
+
+/// What a routine reads besides the images, and what it writes.
+struct RoutineOperands<'a> {
+    /// Output channels outermost.
+    filter: &'a Tensor,
+    bias: Option<&'a Tensor>,
+    out: &'a Tensor,
+}
+
+/// `Windows` of move.c.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+struct WindowsArgs {
+    first: u32,
+    units: u32,
+    out_size: [u32; 2],
+    in_size: [u32; 2],
+    taps: [u32; 2],
+    stride: [i32; 2],
+    dilation: [i32; 2],
+    pad: [i32; 2],
 }
 
 impl Kernel for ConvolutionKernel {
@@ -308,10 +351,129 @@ impl ConvolutionKernel {
         let Some(routines) = routines.filter(|_| self.asks_routines) else {
             return Ok(false);
         };
+        let own_transposed;
+        let filter = match call.context.prepacked_input(1) {
+            Some(reordered) => reordered,
+            None => {
+                let filter = call.input(1)?;
+                own_transposed =
+                    self.output_channels_first(call.device, call.routine_site(), filter)?;
+                &own_transposed
+            }
+        };
+        let operands = RoutineOperands { filter, bias, out };
+        // cuDNN's convolutions of single images took 5 to 10 times as long on a Hopper GPU, in f32
+        // and bf16.
+        let is_done = self.by_matmul(call, routines, plan, &operands)?
+            || self.by_convolution(call, routines, plan, &operands)?;
+        if let Some(epilogue) = self.epilogue.as_ref().filter(|_| is_done) {
+            epilogue.finish(call, out)?;
+        }
+        Ok(is_done)
+    }
+
+    fn activation(&self) -> Activation {
+        let epilogue = self.epilogue.as_ref();
+        epilogue.map(Epilogue::of_routines).unwrap_or_default()
+    }
+
+    /// Computes matmuls of the windows and the filter.
+    fn by_matmul(
+        &self,
+        call: &Call<'_, '_>,
+        routines: &dyn Routines,
+        plan: &ConvPlan<'_>,
+        operands: &RoutineOperands<'_>,
+    ) -> Result<bool, KernelError> {
+        if plan.n_groups != 1 || !routines.can_matmul(self.dtype) {
+            return Ok(false);
+        }
+        let out = operands.out;
+        let Some(&n) = out.shape().dims().last() else {
+            return Ok(false);
+        };
+        let n_pixels = out.shape().n_elements() / n;
+        let k = plan.channels * plan.axes[0].size * plan.axes[1].size;
+        let matmul = |left: &Tensor, first: usize, m: usize| {
+            routines.matmul(&RoutineMatmul {
+                origin: call.routine_site(),
+                size: [m, k, n],
+                n_batches: 1,
+                left: one_matrix(left, 0, [k, 1]),
+                right: one_matrix(operands.filter, 0, [1, k]),
+                out: one_matrix(out, first * n, [n, 1]),
+                bias: operands.bias,
+                activation: self.activation(),
+            })
+        };
+        if plan.is_pointwise() {
+            return matmul(plan.input, 0, n_pixels);
+        }
+        index(plan.input.shape().n_elements())?;
+        let row_bytes = k * self.windows.element_bytes();
+        let n_rows_max = (WINDOWS_BYTES_MAX / row_bytes).clamp(1, n_pixels);
+        let rows = call.output(self.dtype, &Shape::from([n_rows_max, k]))?;
+        for first in (0..n_pixels).step_by(n_rows_max) {
+            let n_rows = n_rows_max.min(n_pixels - first);
+            self.write_windows(call, plan, first, n_rows, &rows)?;
+            if !matmul(&rows, first, n_rows)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes the windows of output pixels from `first` on as rows of a matrix.
+    fn write_windows(
+        &self,
+        call: &Call<'_, '_>,
+        plan: &ConvPlan<'_>,
+        first: usize,
+        n_rows: usize,
+        rows: &Tensor,
+    ) -> Result<(), KernelError> {
+        let per_unit = self.windows.elements_per_unit(&[plan.channels]);
+        let units = plan.channels / per_unit;
+        let [in_size, out_size] = plan.size;
+        let [vertical, horizontal] = &plan.axes;
+        for axis in &plan.axes {
+            offset(axis.span(axis.output).saturating_add(axis.pad_before))?;
+        }
+        let args = WindowsArgs {
+            first: index(first)?,
+            units: index(units)?,
+            out_size: [index(out_size[0])?, index(out_size[1])?],
+            in_size: [index(in_size[0])?, index(in_size[1])?],
+            taps: [index(vertical.size)?, index(horizontal.size)?],
+            stride: [factor(vertical.stride), factor(horizontal.stride)],
+            dilation: [factor(vertical.dilation), factor(horizontal.dilation)],
+            pad: [offset(vertical.pad_before)?, offset(horizontal.pad_before)?],
+        };
+        let n = n_rows * vertical.size * horizontal.size * units;
+        call.launch_items(
+            self.windows.function(call, per_unit)?,
+            n,
+            &[
+                KernelArg::Read(plan.input),
+                KernelArg::Write(rows),
+                KernelArg::Bytes(bytemuck::bytes_of(&args)),
+                KernelArg::U32(index(n)?),
+            ],
+        )
+    }
+
+    /// Computes with a routine for convolutions.
+    fn by_convolution(
+        &self,
+        call: &Call<'_, '_>,
+        routines: &dyn Routines,
+        plan: &ConvPlan<'_>,
+        operands: &RoutineOperands<'_>,
+    ) -> Result<bool, KernelError> {
         let windows = plan.axes.map(window);
         let padded_windows = plan.axes.map(padded);
         let convolves = |windows| routines.can_convolve(self.dtype, Some(windows));
-        let (padded_here, own_transposed);
+        let padded_here;
         let (input, windows) = if convolves(&windows) {
             (plan.input, windows)
         } else if pixels(&padded_windows) <= pixels(&windows).saturating_mul(PADDED_MAX)
@@ -322,21 +484,12 @@ impl ConvolutionKernel {
         } else {
             return Ok(false);
         };
-        let filter = match call.context.prepacked_input(1) {
-            Some(reordered) => reordered,
-            None => {
-                let filter = call.input(1)?;
-                own_transposed =
-                    self.output_channels_first(call.device, call.routine_site(), filter)?;
-                &own_transposed
-            }
-        };
+        let RoutineOperands { filter, bias, out } = *operands;
         let (&[n_images, ..], &[out_channels, ..]) = (out.shape().dims(), filter.shape().dims())
         else {
             return Ok(false);
         };
-        let epilogue = self.epilogue.as_ref();
-        let convolution = RoutineConvolution {
+        routines.convolve(&RoutineConvolution {
             origin: call.routine_site(),
             n_images,
             windows,
@@ -346,15 +499,8 @@ impl ConvolutionKernel {
             filter,
             out,
             bias,
-            activation: epilogue.map(Epilogue::of_routines).unwrap_or_default(),
-        };
-        if !routines.convolve(&convolution)? {
-            return Ok(false);
-        }
-        if let Some(epilogue) = epilogue {
-            epilogue.finish(call, out)?;
-        }
-        Ok(true)
+            activation: self.activation(),
+        })
     }
 
     /// Pads the images with zeroes as far as windows reach.
@@ -457,6 +603,16 @@ impl ConvolutionKernel {
             self.tiling.group(),
             &tile_args([plan.input, panels], bias, out, bytemuck::bytes_of(&args)),
         )
+    }
+}
+
+fn one_matrix(tensor: &Tensor, first: usize, [row, column]: [usize; 2]) -> RoutineMatrices<'_> {
+    RoutineMatrices {
+        tensor,
+        first,
+        row,
+        column,
+        batch: 0,
     }
 }
 

@@ -15,11 +15,13 @@ use crate::backend::source::call::function;
 use crate::backend::source::call::index;
 use crate::backend::source::call::kernel;
 use crate::backend::source::call::program_device;
+use crate::backend::source::call::tree_group;
 use crate::backend::source::call::type_name;
 use crate::backend::source::kernels::NUMBERS;
 use crate::backend::source::kernels::Table;
 use crate::backend::source::kernels::moved::n_cores;
 use crate::backend::types::INDICES;
+use crate::device::ComputeTraits;
 use crate::device::DeviceFunction;
 use crate::device::KernelArg;
 use crate::device::KernelConstruction;
@@ -55,6 +57,24 @@ const GROUPS_PER_CORE_GPU: usize = 8;
 /// Minimum number of elements per result for which a GPU uses a group instead of an item.
 const GROUP_ELEMENTS_MIN: usize = 32;
 
+/// The same for adjacent columns.
+const COLUMN_GROUP_ELEMENTS_MIN: usize = 16;
+
+/// Maximum number of adjacent columns that a group reduces: they are one access of a GPU.
+const COLUMNS_OF_GROUP: usize = 32;
+
+/// Minimum number of work items in a group: what a GPU executes together.
+const GROUP_MIN: usize = 32;
+
+/// Maximum number of elements that an item of a group adds one after the other.
+const TERMS_MAX: usize = 256;
+
+/// The same for columns: the minimum that justifies a second pass.
+const COLUMN_TERMS_MIN: usize = 32;
+
+/// Number of elements per item of a group that justifies another item.
+const TERMS_MIN: usize = 2;
+
 pub(super) fn register(table: &mut Table<'_>) {
     for (op, reducer) in [
         ("Sum", "sum"),
@@ -82,7 +102,7 @@ pub(super) struct Reducer {
     built: [OnceLock<Arc<dyn DeviceFunction>>; FUNCTIONS.len()],
 }
 
-const FUNCTIONS: [&str; 8] = [
+const FUNCTIONS: [&str; 10] = [
     "rows_whole",
     "rows_parts",
     "rows_rest",
@@ -91,6 +111,8 @@ const FUNCTIONS: [&str; 8] = [
     "groups_whole",
     "groups_parts",
     "groups_rest",
+    "column_groups_whole",
+    "column_groups_parts",
 ];
 
 impl Reducer {
@@ -113,7 +135,9 @@ impl Reducer {
         let source = match traits.kind {
             ProcessorKind::Cpu => source.with("COLUMNS", COLUMNS_CPU.to_string()),
             ProcessorKind::Gpu => {
-                let group = 256.min(traits.group_size_max);
+                let group = tree_group(traits);
+                let columns = COLUMNS_OF_GROUP.min(group);
+                let source = source.with("COLUMNS_OF_GROUP", columns.to_string());
                 source.with("COLUMNS", "1").with("GROUP", group.to_string())
             }
         };
@@ -202,6 +226,7 @@ impl Way {
     fn of(call: &Call<'_, '_>, n: usize, by_columns: bool, n_rows: usize, width: usize) -> Self {
         let traits = call.device.compute_traits();
         let n_out = n_rows * width;
+        let mut part_max = PART_MAX;
         let (kind, n_units, n_wanted, part_min) = match traits.kind {
             ProcessorKind::Cpu => {
                 let n_wanted = n_cores(traits) * GROUPS_PER_CORE_CPU * call.small_group();
@@ -214,7 +239,18 @@ impl Way {
             }
             ProcessorKind::Gpu => {
                 let n_wanted = n_cores(traits) * GROUPS_PER_CORE_GPU;
-                if by_columns {
+                if by_columns && n >= COLUMN_GROUP_ELEMENTS_MIN {
+                    let n_columns = columns_of_group(traits, width);
+                    let n_lanes = tree_group(traits) / n_columns;
+                    part_max = n_lanes * TERMS_MAX;
+                    let n_tiles = n_rows * width.div_ceil(n_columns);
+                    (
+                        "column_groups",
+                        n_tiles,
+                        n_wanted,
+                        n_lanes * COLUMN_TERMS_MIN,
+                    )
+                } else if by_columns {
                     let n_wanted = n_wanted * call.small_group();
                     ("columns", n_out, n_wanted, COLUMN_PART_MIN)
                 } else if n >= GROUP_ELEMENTS_MIN {
@@ -224,12 +260,16 @@ impl Way {
                 }
             }
         };
-        let n_parts = if n.saturating_mul(n_out) <= ONE_PASS_MAX {
+        let is_short = match kind {
+            "column_groups" => n <= part_min,
+            _ => n.saturating_mul(n_out) <= ONE_PASS_MAX,
+        };
+        let n_parts = if is_short {
             1
         } else {
             n_wanted.div_ceil(n_units).min(n.div_ceil(part_min))
         };
-        let n_parts = n_parts.max(n.div_ceil(PART_MAX)).max(1);
+        let n_parts = n_parts.max(n.div_ceil(part_max)).max(1);
         // The number of parts of equal length.
         let part = n.div_ceil(n_parts).max(1);
         Self {
@@ -237,6 +277,12 @@ impl Way {
             n_parts: n.div_ceil(part).max(1),
         }
     }
+}
+
+/// Returns the number of adjacent columns that a group reduces: a power of two.
+fn columns_of_group(traits: &ComputeTraits, width: usize) -> usize {
+    let columns = width.next_power_of_two().min(COLUMNS_OF_GROUP);
+    columns.min(tree_group(traits))
 }
 
 /// Returns the sizes and strides of one operand.
@@ -291,16 +337,13 @@ pub(super) fn reduce(
         partials = call.output(reducer.total, &[n_out * n_parts].into())?;
         ("parts", &partials)
     };
-    let n_items = if is_by_columns {
-        let traits = call.device.compute_traits();
-        let columns = match traits.kind {
-            ProcessorKind::Cpu => COLUMNS_CPU,
-            ProcessorKind::Gpu => 1,
-        };
-        n_rows * width.div_ceil(columns) * n_parts
-    } else {
-        n_out * n_parts
+    let traits = call.device.compute_traits();
+    let columns = match (kind, traits.kind) {
+        ("column_groups", _) => columns_of_group(traits, width),
+        ("columns", ProcessorKind::Cpu) => COLUMNS_CPU,
+        _ => 1,
     };
+    let n_items = n_rows * width.div_ceil(columns) * n_parts;
     let (kept, reduced) = (walked(&kept)?, walked(&reduced)?);
     let pass = Pass {
         kind,
@@ -369,10 +412,15 @@ impl Pass {
             KernelArg::U32(index(count)?),
         ];
         index(self.n_items)?;
-        if self.kind == "groups" {
-            let group = call.small_group();
-            return call.launch(function, [self.n_items, 1, 1], [group, 1, 1], &args);
-        }
-        call.launch_few(function, self.n_items, &args)
+        let group_max = tree_group(call.device.compute_traits());
+        let group = match self.kind {
+            "groups" => {
+                let n_lanes = self.part.div_ceil(TERMS_MIN).next_power_of_two();
+                n_lanes.max(GROUP_MIN).min(group_max)
+            }
+            "column_groups" => group_max,
+            _ => return call.launch_few(function, self.n_items, &args),
+        };
+        call.launch(function, [self.n_items, 1, 1], [group, 1, 1], &args)
     }
 }
