@@ -32,6 +32,9 @@ const SMALL_UNIT: usize = 16;
 /// ones have their own allocations, and are passed on by reference.
 pub(super) const PASSED_ON_BY_COPY_MAX: usize = 256;
 
+/// Maximum size of tensors whose copies to a device take no longer than waking a thread.
+const SUBMITTED_BYTES_MAX: usize = 128 << 10;
+
 /// A plan compiled for certain shapes.
 #[derive(Debug)]
 pub(super) struct Compiled {
@@ -50,6 +53,9 @@ pub(super) struct Compiled {
     pub(super) arenas: Box<[ArenaPlan]>,
     /// Per rank its measured time in ns; empty before it is measured.
     pub(super) costs: Box<[u32]>,
+    /// Per rank whether a thread only submits work that a device does later; empty if there are no
+    /// such operations. They are not worth another thread.
+    is_submitted: Box<[bool]>,
     /// Number of operations that execute a node.
     pub(super) n_kernels: u64,
     /// The feeds, one entry per feed operation.
@@ -155,6 +161,12 @@ impl Compiled {
         for &successor in &successors.items {
             n_waits[successor as usize] += 1;
         }
+        let mut is_submitted = Box::default();
+        let mut partitions = plan.partitions().iter();
+        if partitions.any(|partition| program.is_deferred(partition.device)) {
+            let of = |operation| program.is_submitted(operation, shapes);
+            is_submitted = operations.iter().map(of).collect();
+        }
         let is_kernel = |operation: &&Operation| matches!(operation.kind, StepKind::Execute(_));
         let n_kernels = operations.iter().filter(is_kernel).count() as u64;
         let feeds = operations
@@ -189,6 +201,7 @@ impl Compiled {
             places,
             arenas,
             costs: Box::default(),
+            is_submitted,
             n_kernels,
             feeds,
             is_partial: false,
@@ -216,6 +229,13 @@ impl Compiled {
         self.costs.get(rank as usize).map(|&cost| cost.into())
     }
 
+    /// Checks whether a thread only submits work that a device does later.
+    #[inline]
+    pub(super) fn is_submitted(&self, rank: u32) -> bool {
+        let is_submitted = self.is_submitted.get(rank as usize);
+        is_submitted.copied().unwrap_or(false)
+    }
+
     /// Returns the values that an operation reads.
     #[inline]
     pub(super) fn inputs(&self, operation: &Operation) -> &[u32] {
@@ -240,6 +260,28 @@ impl Operation {
 }
 
 impl Program {
+    /// Checks whether the device of an operation does its work later, and a thread only submits it:
+    /// kernels, and copies that end later or are short.
+    fn is_submitted(&self, operation: &Operation, shapes: &[Option<Shape>]) -> bool {
+        if !self.is_deferred(operation.device) {
+            return false;
+        }
+        match operation.kind {
+            StepKind::Execute(_) => true,
+            _ if self.copies_later(operation.step) => true,
+            StepKind::Feed(_) | StepKind::Receive(_) => operation.outputs().all(|value| {
+                let tensor = self.plan.values()[value].tensor;
+                let size_bytes = self.graph.tensor_dtypes()[tensor.index()].size_bytes();
+                let n_elements = shapes[value].as_ref().map(Shape::n_elements);
+                let len_bytes = size_bytes
+                    .zip(n_elements)
+                    .map(|(size, n)| size.saturating_mul(n));
+                len_bytes.is_some_and(|bytes| bytes <= SUBMITTED_BYTES_MAX)
+            }),
+            _ => false,
+        }
+    }
+
     /// Checks whether a value is produced in each run and has elements of fixed size.
     fn has_size(&self, value: usize) -> bool {
         let tensor = self.plan.values()[value].tensor;

@@ -19,6 +19,7 @@ mod gate;
 mod listeners;
 mod load;
 mod memory;
+mod offered;
 mod options;
 mod pool;
 mod prepare;

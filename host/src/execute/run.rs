@@ -22,6 +22,8 @@ use super::flow::{Begun, FlowState};
 use super::gate::Gate;
 use super::listeners::Listeners;
 use super::load::Load;
+use super::offered::Offered;
+use super::offered::WORTH_WAKING_NS;
 use super::options::RunOptions;
 use super::pool;
 use super::prepare::Program;
@@ -51,9 +53,6 @@ use crate::trace::Event;
 use crate::trace::EventKind;
 use crate::trace::Recorder;
 use crate::trace::targets;
-
-/// Minimum work for which a parked thread is woken: waking costs 3 to 5 us, as measured.
-const WORTH_WAKING_NS: u64 = 10_000;
 
 /// The reusable state of one run: values and counters. Only one run uses it at a time.
 #[derive(Debug)]
@@ -372,9 +371,14 @@ pub(super) fn run_with_helpers(
     });
     run.start();
     let waits = run.wake_on_interrupts();
-    let n_ready = run.state.compiled.n_waits.iter();
-    let n_ready = n_ready.filter(|&&n_waits| n_waits == 0).count();
-    run.ask(helpers, helpers.n_threads().min(n_ready.saturating_sub(1)));
+    let mut ready = Offered::default();
+    for (rank, &n_waits) in (0..).zip(&run.state.compiled.n_waits) {
+        if n_waits == 0 {
+            ready.add(&run.state.compiled, rank);
+        }
+    }
+    let n_others = ready.n_threads().saturating_sub(1);
+    run.ask(helpers, helpers.n_threads().min(n_others));
     run.drive(helpers);
     drop(waits);
     // A helper that joins now finds that the run is over and leaves. When it has left, the caller's
@@ -620,17 +624,18 @@ impl Run {
                 }
             }
             Ok(()) => {
-                let successors = self.state.compiled.successors.row(rank as usize);
-                let mut n_offered = 0;
-                for &successor in successors {
+                let compiled = &self.state.compiled;
+                let mut offered = Offered::default();
+                for &successor in compiled.successors.row(rank as usize) {
                     if self.counts_to_ready(successor) {
                         self.state.ready.insert(successor);
-                        n_offered += 1;
+                        offered.add(compiled, successor);
                     }
                 }
-                if let Some(helpers) = self.helpers.as_ref().filter(|_| n_offered > 0) {
+                let n_threads = offered.n_threads();
+                if let Some(helpers) = self.helpers.as_ref().filter(|_| n_threads > 0) {
                     // The caller takes one, unless it is executing an operation.
-                    let n_left = n_offered - usize::from(self.gate.wake_caller());
+                    let n_left = n_threads - usize::from(self.gate.wake_caller());
                     self.ask(helpers, helpers.n_threads().min(n_left));
                 }
             }
@@ -725,12 +730,12 @@ impl Run {
         }
         let compiled = &self.state.compiled;
         let mut next: Option<u32> = None;
-        let (mut n_offered, mut offered_ns) = (0, 0);
+        let mut offered = Offered::default();
         for &successor in compiled.successors.row(rank as usize) {
             if !self.counts_to_ready(successor) {
                 continue;
             }
-            let offered = match next {
+            let other = match next {
                 None => {
                     next = Some(successor);
                     continue;
@@ -741,10 +746,11 @@ impl Run {
                 }
                 Some(_) => successor,
             };
-            self.state.ready.insert(offered);
-            n_offered += 1;
-            offered_ns += compiled.cost_ns(offered).unwrap_or(WORTH_WAKING_NS);
+            self.state.ready.insert(other);
+            offered.add(compiled, other);
         }
+        let is_next_submitted = next.is_some_and(|next| compiled.is_submitted(next));
+        let (mut n_offered, offered_ns) = offered.for_others(is_next_submitted);
         if n_offered > 0 {
             if self.gate.wake_caller() {
                 n_offered -= 1;
