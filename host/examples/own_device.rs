@@ -29,6 +29,7 @@ use placewright::device::DeviceError;
 use placewright::device::DeviceFactory;
 use placewright::device::DeviceOptions;
 use placewright::device::DeviceRates;
+use placewright::device::HostLink;
 use placewright::device::Kernel;
 use placewright::device::KernelContext;
 use placewright::device::KernelDef;
@@ -254,10 +255,10 @@ impl Device for Npu {
             launch_ns: 2_000.0,
             is_calibrated: false,
             queues: 1,
-            host_link: LinkRates {
+            host_link: HostLink::same(LinkRates {
                 latency_ns: 5_000.0,
                 ns_per_byte: 0.1,
-            },
+            }),
         }
     }
 

@@ -17,6 +17,7 @@ pub use crate::device::DeviceAttributes;
 pub use crate::device::DeviceOptions;
 pub use crate::device::DeviceRates;
 pub use crate::device::DeviceSet;
+pub use crate::device::HostLink;
 pub use crate::device::LinkRates;
 pub use crate::device::SimpleDevice;
 pub use crate::execute::ExecuteError;

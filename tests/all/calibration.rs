@@ -30,6 +30,7 @@ use placewright::device::DeviceContext;
 use placewright::device::DeviceError;
 use placewright::device::DeviceRates;
 use placewright::device::DeviceSet;
+use placewright::device::HostLink;
 use placewright::device::Kernel;
 use placewright::device::KernelContext;
 use placewright::device::KernelDef;
@@ -76,6 +77,8 @@ fn figures() -> Calibration {
         kernels: Vec::new(),
         reference_ns: None,
         others_busy: None,
+        is_half_duplex: true,
+        fuses_chains: true,
         links: vec![
             link(LinkDirection::FromHost, 1000.0),
             link(LinkDirection::ToHost, 3000.0),
@@ -115,9 +118,16 @@ fn stored_rates_are_read_again_and_attached_to_the_device_set() {
         launch_ns: 1500.0,
         is_calibrated: true,
         queues: 1,
-        host_link: LinkRates {
-            latency_ns: 2000.0,
-            ns_per_byte: 0.125,
+        host_link: HostLink {
+            from_host: LinkRates {
+                latency_ns: 1000.0,
+                ns_per_byte: 0.125,
+            },
+            to_host: LinkRates {
+                latency_ns: 3000.0,
+                ns_per_byte: 0.125,
+            },
+            is_half_duplex: true,
         },
     };
     assert_eq!(set.rates(DeviceId(1)), expected);

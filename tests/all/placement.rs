@@ -12,6 +12,7 @@ use placewright::candidates::Proposal;
 use placewright::candidates::enumerate;
 use placewright::device::DeviceRates;
 use placewright::device::DeviceSet;
+use placewright::device::HostLink;
 use placewright::device::KernelDef;
 use placewright::device::KernelRegistry;
 use placewright::device::LinkRates;
@@ -64,10 +65,10 @@ fn devices() -> Arc<DeviceSet> {
             memory_bytes_per_s: 1e9,
             launch_ns: 0.0,
             queues: 2,
-            host_link: LinkRates {
+            host_link: HostLink::same(LinkRates {
                 latency_ns: link.0,
                 ns_per_byte: link.1,
-            },
+            }),
             ..DeviceRates::default_cpu(1)
         };
         FakeDevice::new(&format!("{TASK}/device:{device_type}:{index}"), device_type)

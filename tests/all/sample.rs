@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use placewright::candidates::{Candidates, PlacementOptions, enumerate};
 use placewright::device::{
-    DeviceOptions, DeviceRates, DeviceSet, KernelDef, KernelRegistry, LinkRates,
+    DeviceOptions, DeviceRates, DeviceSet, HostLink, KernelDef, KernelRegistry, LinkRates,
 };
 use placewright::graph::{
     AttrSet, AttrValue, Graph, GraphAssembler, Input, NodeId, NodeSpec, Output, Work,
@@ -133,10 +133,10 @@ pub(crate) fn devices(n_cpus: u32, n_gpus: u32) -> Arc<DeviceSet> {
         launch_ns: 5_000.0,
         is_calibrated: false,
         queues: 2,
-        host_link: LinkRates {
+        host_link: HostLink::same(LinkRates {
             latency_ns: 8_000.0,
             ns_per_byte: 0.1,
-        },
+        }),
     };
     let cpus = (0..n_cpus).map(|index| device("CPU", index).shared());
     let gpus = (0..n_gpus).map(|index| device("GPU", index).with_rates(gpu_profile).shared());

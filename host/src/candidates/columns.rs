@@ -103,6 +103,8 @@ pub struct DeviceColumns {
     pub n_processors: u32,
     /// Whether the device computes in host memory.
     pub is_in_host_memory: Vec<bool>,
+    /// Whether copies to the host and from it slow each other down.
+    pub is_half_duplex: Vec<bool>,
     /// Devices of one memory share a number and its capacity.
     pub memory_domain: Vec<u32>,
     /// Bytes that plans may use.

@@ -69,6 +69,10 @@ pub(super) fn device_columns(
             .iter()
             .map(|(_, device)| device.attributes().has_one_memory())
             .collect(),
+        is_half_duplex: devices
+            .iter()
+            .map(|(id, _)| devices.rates(id).host_link.is_half_duplex)
+            .collect(),
         memory_domain: ordinals,
         memory_free_bytes: capacity.clone(),
         memory_capacity_bytes: capacity,

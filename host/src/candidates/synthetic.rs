@@ -8,6 +8,7 @@ use crate::device::Device;
 use crate::device::DeviceAttributes;
 use crate::device::DeviceRates;
 use crate::device::DeviceSet;
+use crate::device::HostLink;
 use crate::device::KernelDef;
 use crate::device::KernelRegistry;
 use crate::device::LinkRates;
@@ -295,10 +296,10 @@ pub fn devices(n: u32) -> DeviceSet {
             launch_ns,
             is_calibrated: false,
             queues: 1,
-            host_link: LinkRates {
+            host_link: HostLink::same(LinkRates {
                 latency_ns: 10_000.0,
                 ns_per_byte: 0.08 + 0.001 * f64::from(index),
-            },
+            }),
         }))
     };
     DeviceSet::new((0..n).map(device)).with_type_priorities(TYPES)

@@ -33,6 +33,7 @@ use crate::device::DeviceOptions;
 use crate::device::DeviceRates;
 use crate::device::DeviceSet;
 use crate::device::FactoryRegistry;
+use crate::device::HostLink;
 use crate::device::KernelRegistry;
 use crate::device::LinkRates;
 use crate::device::NumaNode;
@@ -410,7 +411,7 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
             format!("{:.0}", rates.flops_per_s / 1e9),
             format!("{:.1}", rates.memory_bytes_per_s / 1e9),
             show_ns(rates.launch_ns),
-            show_link(rates.host_link),
+            show_host_link(rates.host_link),
             if rates.is_calibrated {
                 "measured".to_owned()
             } else if row.calibration.is_some() {
@@ -543,6 +544,15 @@ fn links_text(attributes: &DeviceAttributes) -> Option<String> {
         text += &format!(" and {n_more} more");
     }
     (!links.is_empty()).then_some(text)
+}
+
+/// Shows both ways, if they differ.
+fn show_host_link(link: HostLink) -> String {
+    let (from_host, to_host) = (show_link(link.from_host), show_link(link.to_host));
+    if from_host == to_host {
+        return from_host;
+    }
+    format!("to it {from_host}, back {to_host}")
 }
 
 /// Shows latency and bandwidth. A device that shares its memory with the host copies nothing.

@@ -1,17 +1,17 @@
 //! Measures one device: matmuls, elementwise ops, sums, launches, waits, and its link to the host.
 
+mod copies;
+
 use std::mem;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::slice;
 use std::time::Duration;
-use std::time::Instant;
 
 use crate::cost::busy::LoadWatch;
 use crate::cost::calibration::Calibration;
 use crate::cost::calibration::LinkDirection;
 use crate::cost::calibration::MeasuredKernel;
-use crate::cost::calibration::MeasuredLink;
 use crate::cost::calibration::Sample;
 use crate::cost::families::Family;
 use crate::cost::families::families;
@@ -27,7 +27,6 @@ use crate::device::Device;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
-use crate::device::LinkRates;
 use crate::device::panic_message;
 use crate::graph::AttrValue;
 use crate::tensor::DType;
@@ -40,9 +39,6 @@ const SIDES: [usize; 6] = [64, 128, 256, 512, 1024, 2048];
 
 /// Numbers in the tensors of elementwise ops and sums: 16 KiB to 64 MiB.
 const LENGTHS: [usize; 4] = [1 << 12, 1 << 16, 1 << 20, 1 << 24];
-
-/// Bytes that are copied.
-const COPIES_BYTES: [usize; 4] = [4, 64 << 10, 1 << 20, 16 << 20];
 
 /// Side of the square matrices of the reference.
 const REFERENCE_SIDE: usize = 128;
@@ -136,7 +132,10 @@ pub fn calibrate_with_progress(
         host: HostAllocator::new("calibration", u64::MAX),
         // The families of kernels have the greater part.
         budget: options.budget / 28,
-        found: Calibration::default(),
+        found: Calibration {
+            fuses_chains: kernel_device.as_program_device().is_some(),
+            ..Calibration::default()
+        },
     };
     begins("rates and copies");
     // The launch comes first, since it is subtracted from everything else.
@@ -151,6 +150,7 @@ pub fn calibrate_with_progress(
     bench.attempt("copies to the host", |bench| {
         bench.copies(LinkDirection::ToHost)
     });
+    bench.attempt("copies both ways", Bench::copies_both_ways);
     bench.budget = options.budget * 3 / 4 / u32::try_from(families().len()).unwrap_or(1);
     bench.kernels_by_family(begins);
     let mut found = bench.found;
@@ -343,59 +343,6 @@ impl<'d> Bench<'d> {
         Ok(())
     }
 
-    fn copies(&mut self, direction: LinkDirection) -> Result<(), ProbeError> {
-        let (started, device) = (Instant::now(), self.device);
-        let context = device.default_context();
-        let mut timed: Vec<(f64, f64)> = Vec::new();
-        for bytes in COPIES_BYTES {
-            if !timed.is_empty() && !self.fits(bytes) {
-                break;
-            }
-            let host = self.ones(&[bytes / 4])?;
-            let share = self.budget / 4;
-            let calls = self.calls(bytes);
-            let (of, ns) = match direction {
-                LinkDirection::FromHost => {
-                    let copy = || context.copy_from_host(&host).map(drop);
-                    ("from", median_ns(device, calls, share, copy))
-                }
-                LinkDirection::ToHost => {
-                    let there = context.copy_from_host(&host)?;
-                    let copy = || context.copy_to_host(&there).map(drop);
-                    ("to", median_ns(device, calls, share, copy))
-                }
-            };
-            let ns = match ns {
-                Ok(ns) => rounded(ns),
-                Err(error) if timed.is_empty() => return Err(error.into()),
-                Err(_) => break,
-            };
-            let rate = rounded(to_f64(bytes) / ns * 1e9);
-            self.sample(
-                format!("copy of {} {of} the host", size_text(bytes)),
-                ns,
-                rate,
-            );
-            timed.push((to_f64(bytes), ns));
-            if started.elapsed() > self.budget {
-                break;
-            }
-        }
-        let Some(&(_, latency_ns)) = timed.first() else {
-            return Ok(());
-        };
-        // From sizes whose time is not mostly latency. A device that shares its memory with the
-        // host has none.
-        let slopes = timed[1..].iter();
-        let slopes = slopes.map(|(bytes, ns)| (ns - latency_ns).max(0.0) / bytes);
-        let rates = LinkRates {
-            latency_ns,
-            ns_per_byte: rounded(median(slopes.collect())),
-        };
-        self.found.links.push(MeasuredLink { direction, rates });
-        Ok(())
-    }
-
     /// Times the kernels of all families. A family without a kernel is left out.
     fn kernels_by_family(&mut self, begins: &mut dyn FnMut(&'static str)) {
         let mut first_ns = None;
@@ -442,7 +389,7 @@ impl<'d> Bench<'d> {
 
     /// Times the kernels of a family at growing sizes, while they fit the device and the time.
     fn family(&self, family: &Family) -> Vec<MeasuredKernel> {
-        let started = Instant::now();
+        let mut took = Duration::ZERO;
         let mut kernels: Vec<MeasuredKernel> = Vec::new();
         for sample in family.samples() {
             let (graph, node) = (&sample.graph, sample.node);
@@ -454,7 +401,7 @@ impl<'d> Bench<'d> {
             if let Some(before) = kernels.last() {
                 // Two calls warm up and show how long one takes, and one counts.
                 let expected_ns = 3.0 * before.ns * work / before.work.max(1.0);
-                let left = self.budget.saturating_sub(started.elapsed());
+                let left = self.budget.saturating_sub(took);
                 let bytes = usize::try_from(traffic_bytes).unwrap_or(usize::MAX);
                 if expected_ns > left.as_secs_f64() * 1e9 || !self.fits(bytes) {
                     break;
@@ -474,6 +421,7 @@ impl<'d> Bench<'d> {
             let Ok(measured) = measured() else {
                 break;
             };
+            took += measured.took;
             kernels.push(MeasuredKernel {
                 family: family.name.to_owned(),
                 of: sample.describe(),
@@ -494,7 +442,7 @@ impl<'d> Bench<'d> {
         demand: impl Fn(usize) -> (usize, usize),
         prepare: impl Fn(&Self, usize) -> Result<(Probe<'d>, Work), ProbeError>,
     ) -> Result<Vec<(f64, f64)>, ProbeError> {
-        let started = Instant::now();
+        let mut took = Duration::ZERO;
         let share = self.budget / u32::try_from(sizes.len()).unwrap_or(1).max(1);
         let mut rates = Vec::new();
         let mut before: Option<(usize, f64)> = None;
@@ -503,22 +451,25 @@ impl<'d> Bench<'d> {
             if let Some((effort_before, ns)) = before {
                 // Two calls warm up and show how long one takes, and one counts.
                 let expected_ns = 3.0 * ns * to_f64(effort) / to_f64(effort_before.max(1));
-                let left = self.budget.saturating_sub(started.elapsed());
+                let left = self.budget.saturating_sub(took);
                 if expected_ns > left.as_secs_f64() * 1e9 || !self.fits(bytes) {
                     break;
                 }
             }
-            let timed = prepare(self, size).and_then(|(probe, work)| {
+            let found = prepare(self, size).and_then(|(probe, work)| {
                 let mut place = None;
                 let call = || {
                     place = Some(probe.run(place.take())?);
                     Ok(())
                 };
-                let ns = median_ns(self.device, self.calls(bytes), share, call)?;
-                Ok((ns, work))
+                let timed = timed(self.device, self.calls(bytes), share, call)?;
+                Ok((timed, work))
             });
-            let (ns, work) = match timed {
-                Ok(timed) => timed,
+            let (ns, work) = match found {
+                Ok((timed, work)) => {
+                    took += timed.took;
+                    (timed.ns, work)
+                }
                 Err(error) if before.is_none() => return Err(error),
                 // Keeps the figures measured so far, such as those of sizes that fit the memory.
                 Err(_) => break,

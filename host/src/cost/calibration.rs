@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use crate::device::DeviceRates;
+use crate::device::HostLink;
 use crate::device::LinkRates;
 
 /// Processors that other programs may keep busy while a device is measured.
@@ -41,6 +42,11 @@ pub struct Calibration {
     pub others_busy: Option<f64>,
     /// Links between its memory and other memories.
     pub links: Vec<MeasuredLink>,
+    /// Whether copies to the host and from it slow each other down when they happen at one time.
+    pub is_half_duplex: bool,
+    /// Whether the device compiles chains of elementwise nodes into one kernel. Only the last node
+    /// of a chain then takes time.
+    pub fuses_chains: bool,
     /// The timings behind these figures.
     pub samples: Vec<Sample>,
     /// The figures that could not be measured, with reasons.
@@ -130,15 +136,18 @@ impl Calibration {
         link.map(|link| link.rates)
     }
 
-    /// Returns the mean of both directions, since rates have one link. In a plan, a copy to the
-    /// host waits for the preceding kernel, so its latency includes the wait time.
-    fn host_link(&self) -> Option<LinkRates> {
+    /// Returns the link to the host, if both ways were measured. In a plan, a copy to the host
+    /// waits for the preceding kernel, so its latency includes the wait time.
+    fn host_link(&self) -> Option<HostLink> {
         let from_host = self.link(&LinkDirection::FromHost)?;
         let to_host = self.link(&LinkDirection::ToHost)?;
-        let waiting_ns = to_host.latency_ns.max(self.wait_ns.unwrap_or(0.0));
-        Some(LinkRates {
-            latency_ns: f64::midpoint(from_host.latency_ns, waiting_ns),
-            ns_per_byte: f64::midpoint(from_host.ns_per_byte, to_host.ns_per_byte),
+        Some(HostLink {
+            from_host,
+            to_host: LinkRates {
+                latency_ns: to_host.latency_ns.max(self.wait_ns.unwrap_or(0.0)),
+                ..to_host
+            },
+            is_half_duplex: self.is_half_duplex,
         })
     }
 
@@ -219,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_link_is_the_mean_of_both_directions_and_waits() {
+    fn the_host_link_has_both_directions_and_waits() {
         let stated = DeviceRates::default_cpu(1);
         let mut calibration = measured();
         calibration.links = vec![link(LinkDirection::FromHost, 100.0, 0.25)];
@@ -228,11 +237,11 @@ mod tests {
         calibration.links.push(to_host);
         let host_link = |calibration: &Calibration| {
             let link = calibration.rates(stated).host_link;
-            (link.latency_ns, link.ns_per_byte)
+            [link.from_host, link.to_host].map(|rates| (rates.latency_ns, rates.ns_per_byte))
         };
-        assert_eq!(host_link(&calibration), (200.0, 0.5));
+        assert_eq!(host_link(&calibration), [(100.0, 0.25), (300.0, 0.75)]);
         calibration.wait_ns = Some(900.0);
-        assert_eq!(host_link(&calibration), (500.0, 0.5));
+        assert_eq!(host_link(&calibration), [(100.0, 0.25), (900.0, 0.75)]);
     }
 
     #[test]

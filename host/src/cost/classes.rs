@@ -3,7 +3,7 @@
 use crate::device::Device;
 use crate::device::DeviceRates;
 use crate::device::DeviceSet;
-use crate::device::LinkRates;
+use crate::device::HostLink;
 use crate::names::DeviceId;
 
 /// The device type and kernel rates that the devices of one column of the cost table share.
@@ -78,7 +78,7 @@ pub struct LinkEnd {
     /// Whether the device computes in host memory, which devices of type `CPU` do.
     pub is_host: bool,
     /// Link between the device's memory and host memory.
-    pub host_link: LinkRates,
+    pub host_link: HostLink,
 }
 
 impl LinkEnd {

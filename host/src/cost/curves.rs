@@ -3,9 +3,11 @@
 use super::calibration::Calibration;
 use super::families::Family;
 use super::families::family_of;
+use super::probe::to_f64;
 use super::source::KernelCosts;
 use super::source::NodeWork;
 use super::source::Prediction;
+use crate::tensor::DType;
 
 impl Calibration {
     /// Returns the time of so much work of a family, in ns, and its spread; `None` if the family
@@ -41,16 +43,59 @@ impl Calibration {
     }
 }
 
+/// Families whose nodes devices fuse.
+const ELEMENTWISE: [&str; 8] = [
+    "elementwise",
+    "broadcast",
+    "exponential",
+    "hyperbolic tangent",
+    "linear unit with exponential",
+    "error function",
+    "power",
+    "softmax",
+];
+
+/// Whether the kernels of the nodes that read a node compute it, on devices that fuse chains of
+/// elementwise nodes, and reductions of rows among them; or a matmul reads it with other strides.
+fn is_fused_into_readers(node: &NodeWork<'_>) -> bool {
+    let family = |node: &NodeWork<'_>| family_of(node).map_or("", |family| family.name);
+    let is_elementwise = |node: &NodeWork<'_>| ELEMENTWISE.contains(&family(node));
+    let is_float = |node: &NodeWork<'_>| {
+        let mut outputs = node.outputs();
+        outputs.next().is_some_and(|(dtype, _)| dtype == DType::F32)
+    };
+    match family(node) {
+        "transposition" => {
+            let is_product =
+                |other: &NodeWork<'_>| ["matmul", "batch matmul"].contains(&family(other));
+            node.all_readers(is_product) || node.is_behind(is_product)
+        }
+        "reduction" if node.attrs().bool("keep_dims") != Some(true) => false,
+        "reduction" => is_float(node) && node.all_readers(is_elementwise),
+        name => {
+            ELEMENTWISE.contains(&name)
+                && name != "softmax"
+                && is_float(node)
+                && node
+                    .all_readers(|reader| is_elementwise(reader) || family(reader) == "reduction")
+        }
+    }
+}
+
 impl KernelCosts for Calibration {
     fn predict(&self, node: &NodeWork<'_>) -> Option<Prediction> {
         let family = family_of(node)?;
         let work = family.work(node.flops(), node.traffic_bytes());
         let (ns, spread_ns) = self.time_ns(family, work)?;
-        let ns = match node.is_epilogue() {
-            // Its kernel writes the result of the node before it, in registers.
-            true => 0.0,
-            false => ns,
+        // Such devices copy each input on its own. Two were measured.
+        let n_launches = match family.name {
+            "concatenation" if self.fuses_chains => (0.5 * to_f64(node.n_inputs())).max(1.0),
+            _ => 1.0,
         };
+        let ns = ns * n_launches;
+        // Another node's kernel computes it, in registers.
+        let is_fused = node.is_epilogue() || self.fuses_chains && is_fused_into_readers(node);
+        let ns = if is_fused { 0.0 } else { ns };
         Some(Prediction {
             ns,
             spread_ns,
@@ -62,8 +107,10 @@ impl KernelCosts for Calibration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::builder::GraphBuilder;
     use crate::cost::calibration::MeasuredKernel;
     use crate::cost::families::families;
+    use crate::cost::source::WorkKeys;
 
     #[test]
     fn times_lie_between_the_sizes_and_grow_beyond_them() {
@@ -100,5 +147,37 @@ mod tests {
             ..Calibration::default()
         };
         assert_eq!(one.time_ns(family, 1e9).map(|(ns, _)| ns), Some(100.0));
+    }
+
+    #[test]
+    fn nodes_that_their_readers_compute_cost_nothing_where_chains_are_fused() {
+        let b = GraphBuilder::new("chain");
+        let x = b.placeholder::<f32>("x", [64, 64]).unwrap();
+        let doubled = b.named("doubled").add(x, x).unwrap();
+        let last = b.named("last").exp(doubled).unwrap();
+        // A matmul's operand is in memory.
+        b.named("product").matmul(last, last).unwrap();
+        let graph = b.finish();
+        let kernels = ["elementwise", "exponential", "matmul"].map(|family| MeasuredKernel {
+            family: family.to_owned(),
+            of: String::new(),
+            work: 1.0,
+            ns: 5.0,
+            spread_ns: 0.0,
+        });
+        let mut calibration = Calibration {
+            kernels: kernels.to_vec(),
+            ..Calibration::default()
+        };
+        let mut times = |fuses_chains| {
+            calibration.fuses_chains = fuses_chains;
+            let mut works = WorkKeys::of(&graph);
+            ["doubled", "last", "product"].map(|name| {
+                let node = graph.find_node(name).unwrap();
+                calibration.predict(&works.work(node)).unwrap().ns
+            })
+        };
+        assert_eq!(times(false), [5.0, 5.0, 5.0]);
+        assert_eq!(times(true), [0.0, 5.0, 5.0]);
     }
 }

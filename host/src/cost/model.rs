@@ -58,7 +58,7 @@ impl CostModel {
     /// accelerator's link. A copy between two accelerators is staged in host memory and costs both
     /// links. Callers add direct links between accelerators as exceptions.
     pub fn link(&self, src: LinkEnd, dst: LinkEnd) -> LinkRates {
-        let (from, to) = (src.host_link, dst.host_link);
+        let (from, to) = (src.host_link.to_host, dst.host_link.from_host);
         match (src.is_host, dst.is_host) {
             (_, true) => from,
             (true, false) => to,
@@ -84,6 +84,7 @@ fn seconds(work: f64, rate_per_s: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::HostLink;
 
     fn rates(flops_per_s: f64, memory_bytes_per_s: f64) -> DeviceRates {
         DeviceRates {
@@ -112,21 +113,27 @@ mod tests {
 
     #[test]
     fn accelerators_pay_both_links_and_the_host_none() {
-        let end = |is_host, latency_ns, ns_per_byte| LinkEnd {
+        let rates = |latency_ns, ns_per_byte| LinkRates {
+            latency_ns,
+            ns_per_byte,
+        };
+        let end = |is_host, from_host, to_host| LinkEnd {
             is_host,
-            host_link: LinkRates {
-                latency_ns,
-                ns_per_byte,
+            host_link: HostLink {
+                from_host,
+                to_host,
+                is_half_duplex: false,
             },
         };
-        let (cpu, gpu) = (end(true, 1.0, 2.0), end(false, 10.0, 20.0));
+        let cpu = end(true, rates(1.0, 2.0), rates(1.0, 2.0));
+        let gpu = end(false, rates(10.0, 20.0), rates(100.0, 200.0));
         let link = |src, dst| {
             let link = CostModel::default().link(src, dst);
             (link.latency_ns, link.ns_per_byte)
         };
         assert_eq!(link(cpu, cpu), (1.0, 2.0));
         assert_eq!(link(cpu, gpu), (10.0, 20.0));
-        assert_eq!(link(gpu, cpu), (10.0, 20.0));
-        assert_eq!(link(gpu, gpu), (20.0, 40.0));
+        assert_eq!(link(gpu, cpu), (100.0, 200.0));
+        assert_eq!(link(gpu, gpu), (110.0, 220.0));
     }
 }

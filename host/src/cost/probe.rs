@@ -283,6 +283,8 @@ pub(super) struct Timed {
     pub(super) ns: f64,
     /// Standard deviation, without single slow timings.
     pub(super) spread_ns: f64,
+    /// What the timings took, without the first call.
+    pub(super) took: Duration,
 }
 
 /// Returns the median time of one `call`, in ns, including all work that it starts on the device.
@@ -296,15 +298,14 @@ pub(super) fn median_ns(
 }
 
 /// Times one `call`, including all work that it starts on the device. One call comes first, so that
-/// compilation and allocation at the first call do not count. Stops after about `budget`, but not
-/// before the first timing.
+/// compilation and allocation at the first call do not count, neither in the timings nor in
+/// `budget`. Stops after about that time, but not before the first timing.
 pub(super) fn timed(
     device: &dyn KernelDevice,
     calls: Calls,
     budget: Duration,
     mut call: impl FnMut() -> Result<(), KernelError>,
 ) -> Result<Timed, KernelError> {
-    let started = Instant::now();
     let mut time = |n_calls: usize| -> Result<Duration, KernelError> {
         device.sync()?;
         let started = Instant::now();
@@ -315,6 +316,7 @@ pub(super) fn timed(
         Ok(started.elapsed())
     };
     time(1)?;
+    let started = Instant::now();
     let one = time(1)?.max(Duration::from_nanos(1));
     let wanted = TIMING.as_nanos() / one.as_nanos() + 1;
     let n_calls = usize::try_from(wanted).unwrap_or(usize::MAX);
@@ -329,6 +331,7 @@ pub(super) fn timed(
     Ok(Timed {
         ns,
         spread_ns: DEVIATIONS_PER_MAD * median(deviations.collect()),
+        took: started.elapsed(),
     })
 }
 

@@ -100,6 +100,11 @@ impl<'a> NodeWork<'a> {
             .map(move |tensor| typed(graph, tensor))
     }
 
+    /// Returns the number of data inputs.
+    pub(super) fn n_inputs(&self) -> usize {
+        self.graph.data_inputs(self.node).count()
+    }
+
     /// Returns types and known shapes of the outputs, in slot order.
     pub fn outputs(&self) -> impl Iterator<Item = (DType, PartialShape)> + use<'a> {
         let (graph, node) = (self.graph, self.node);
@@ -137,6 +142,37 @@ impl<'a> NodeWork<'a> {
             }
             _ => false,
         }
+    }
+
+    /// Returns whether nodes read its outputs, and this holds for all of them.
+    pub(super) fn all_readers(&self, mut holds: impl FnMut(&NodeWork<'_>) -> bool) -> bool {
+        let readers = self.graph.successors().row(self.node.index());
+        let mut works = readers.iter().map(|&reader| self.other(NodeId(reader)));
+        !readers.is_empty() && works.all(|work| holds(&work))
+    }
+
+    /// Returns whether this holds for the producer of its input, biases and new shapes aside, if
+    /// nothing else reads what is between them.
+    pub(super) fn is_behind(&self, holds: impl FnOnce(&NodeWork<'_>) -> bool) -> bool {
+        let graph = self.graph;
+        let mut at = self.node;
+        loop {
+            let Some(tensor) = graph.data_inputs(at).next() else {
+                return false;
+            };
+            (at, _) = graph.producer(tensor);
+            if graph.successors().row(at.index()).len() != 1 {
+                return false;
+            }
+            if !matches!(graph.op(at), "Reshape" | "BiasAdd" | "Identity") {
+                return holds(&self.other(at));
+            }
+        }
+    }
+
+    /// The work of another node, without a key of its own.
+    fn other(&self, node: NodeId) -> Self {
+        Self { node, ..*self }
     }
 
     pub(super) fn node(&self) -> NodeId {

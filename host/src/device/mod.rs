@@ -76,7 +76,7 @@ pub use program::{
     ComputeTraits, DeviceFunction, KernelArg, Launch, LaunchSite, ProcessorKind, ProgramCode,
     ProgramDevice, ProgramSource,
 };
-pub use rates::{DeviceRates, LinkRates};
+pub use rates::{DeviceRates, HostLink, LinkRates};
 pub use remote::{
     DiscoveryOptions, GetStatusDone, LEAVE_OUT_TPUS_VARIABLE, Once, RemoteDevice, Worker,
     WorkerCache, devices_from_attributes, discover_devices, new_remote_devices,

@@ -16,9 +16,30 @@ pub struct DeviceRates {
     pub is_calibrated: bool,
     /// Number of compute queues that run independently.
     pub queues: u32,
-    /// The link between this device's memory and the host's: the mean of both directions. The
-    /// latency towards the host includes the wait for the device.
-    pub host_link: LinkRates,
+    /// The link between this device's memory and the host's.
+    pub host_link: HostLink,
+}
+
+/// The link between a device's memory and the host's.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct HostLink {
+    /// Copies from the host to the device.
+    pub from_host: LinkRates,
+    /// Copies from the device to the host. The latency includes the wait for the device.
+    pub to_host: LinkRates,
+    /// Whether copies one way slow down those the other way.
+    pub is_half_duplex: bool,
+}
+
+impl HostLink {
+    /// Creates a link with the same rates both ways, which do not slow each other down.
+    pub fn same(rates: LinkRates) -> Self {
+        Self {
+            from_host: rates,
+            to_host: rates,
+            is_half_duplex: false,
+        }
+    }
 }
 
 /// Cost of a transfer: `latency_ns + bytes * ns_per_byte`.
@@ -44,10 +65,10 @@ impl DeviceRates {
             launch_ns: 500.0,
             is_calibrated: false,
             queues: 1,
-            host_link: LinkRates {
+            host_link: HostLink::same(LinkRates {
                 latency_ns: 1_000.0,
                 ns_per_byte: 0.1,
-            },
+            }),
         }
     }
 }

@@ -12,6 +12,7 @@ use placewright_guest::estimate::Schedule;
 use placewright_guest::estimate::Transfer;
 use placewright_guest::graph::Rows;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::candidates::Candidates;
 use crate::cost::JOIN_NS;
@@ -20,6 +21,7 @@ use crate::cost::SHARED_DISPATCH_NS;
 use crate::cost::WORK_PER_THREAD_NS;
 use crate::device::LinkRates;
 use crate::graph::EdgeKind;
+use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
@@ -40,6 +42,7 @@ pub(super) struct PlanEstimate {
     links: Vec<LinkRates>,
     /// Measured times of single transfers, by tensor, source and destination.
     transfers_ns: FxHashMap<(u32, u32, u32), f64>,
+    caller: Option<Caller>,
     makespan_ns: Option<f64>,
 }
 
@@ -69,6 +72,11 @@ impl PlanEstimate {
                     ((measured.tensor, source.0, destination.0), measured.ns)
                 })
                 .collect(),
+            // What a profile calls overhead contains these copies.
+            caller: match profile {
+                Some(_) => None,
+                None => Caller::of(candidates),
+            },
             makespan_ns: None,
         }
     }
@@ -116,7 +124,12 @@ impl PlanEstimate {
                     serial_ns
                 }
             }
-            None => self.shared.makespan_ns(&shared, schedule),
+            None => {
+                let caller = self.caller.as_ref();
+                let fed_and_fetched_ns =
+                    caller.map_or(0.0, |caller| caller.copies_ns(&shared, schedule.devices));
+                self.shared.makespan_ns(&shared, schedule) + fed_and_fetched_ns
+            }
         };
         self.makespan_ns = Some(makespan_ns);
         makespan_ns
@@ -153,12 +166,13 @@ fn resources(candidates: &Candidates, is_host: &[bool]) -> Resources {
         let n_threads = columns.threads_of_chip(chip).max(1);
         resources = resources.with_chip(&on_chip, f64::from(n_threads));
     }
-    // A device outside of host memory has a link each way.
+    // A device outside of host memory has a link each way, or one for both.
     let mut n_links = 0;
     for (device, &is_in_host_memory) in devices.zip(&columns.is_in_host_memory) {
         if !is_in_host_memory {
-            resources = resources.with_link_of(device, n_links, n_links + 1);
-            n_links += 2;
+            let n_ways = 2 - u32::from(columns.is_half_duplex[device as usize]);
+            resources = resources.with_link_of(device, n_links, n_links + n_ways - 1);
+            n_links += n_ways;
         }
     }
     for &(source, destination, _) in &columns.link_exceptions {
@@ -166,6 +180,82 @@ fn resources(candidates: &Candidates, is_host: &[bool]) -> Resources {
         n_links += 1;
     }
     resources
+}
+
+/// What runs copy for their caller: feeds to devices outside of host memory, before their kernels,
+/// and fetched tensors back, after them.
+#[derive(Debug)]
+struct Caller {
+    /// A device that computes in host memory.
+    host: DeviceId,
+    feeds: Vec<NodeId>,
+    /// Nodes whose outputs no node reads.
+    fetched: Vec<NodeId>,
+}
+
+impl Caller {
+    /// Returns `None` if all devices compute in host memory, or none does.
+    fn of(candidates: &Candidates) -> Option<Self> {
+        let is_in_host_memory = &candidates.devices().is_in_host_memory;
+        let host = is_in_host_memory.iter().position(|&is_in| is_in)?;
+        if is_in_host_memory.iter().all(|&is_in| is_in) {
+            return None;
+        }
+        let graph = candidates.graph();
+        let nodes = || graph.nodes();
+        Some(Self {
+            host: DeviceId(u32::try_from(host).ok()?),
+            feeds: nodes().filter(|&node| graph.is_placeholder(node)).collect(),
+            fetched: nodes().filter(|&node| is_fetched(graph, node)).collect(),
+        })
+    }
+
+    fn copies_ns(&self, plan: &PlanDurations<'_>, devices: &[u32]) -> f64 {
+        let candidates = plan.candidates;
+        let graph = candidates.graph();
+        let is_outside = |device: u32| !candidates.devices().is_in_host_memory[device as usize];
+        let copy_ns = |tensor: u32, source: DeviceId, destination: DeviceId| {
+            let link = candidates.link(source, destination);
+            let (latency_ns, busy_ns) = transfer_ns(candidates, tensor, link);
+            latency_ns + busy_ns
+        };
+        let successors = plan.successors();
+        let mut sum_ns = 0.0;
+        // Tensor and destination.
+        let mut copied: SmallVec<[(u32, u32); 8]> = SmallVec::new();
+        for node in &self.feeds {
+            copied.clear();
+            for position in successors.range(node.0) {
+                let reader = successors.items[position];
+                let edge = graph.successor_edges()[position] as usize;
+                let copy = (graph.edge_tensors()[edge], devices[reader as usize]);
+                let is_on_host = candidates.nodes().edge_kinds[edge] & EdgeKind::HOST_MEMORY != 0;
+                if is_outside(copy.1)
+                    && copy.0 != NONE
+                    && !is_on_host
+                    && plan.executions(reader) > 0.0
+                    && !copied.contains(&copy)
+                {
+                    copied.push(copy);
+                    sum_ns += copy_ns(copy.0, self.host, DeviceId(copy.1));
+                }
+            }
+        }
+        for &node in &self.fetched {
+            let device = devices[node.index()];
+            if is_outside(device) && plan.executions(node.0) > 0.0 {
+                let first = graph.output_range(node).start;
+                let tensor = u32::try_from(first).unwrap_or(NONE);
+                sum_ns += copy_ns(tensor, DeviceId(device), self.host);
+            }
+        }
+        sum_ns
+    }
+}
+
+/// Whether runs are expected to fetch a node's outputs: no node reads them.
+pub(super) fn is_fetched(graph: &Graph, node: NodeId) -> bool {
+    graph.successors().row(node.index()).is_empty() && !graph.output_range(node).is_empty()
 }
 
 /// The executions of a node in one run.

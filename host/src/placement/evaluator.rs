@@ -13,6 +13,7 @@ use crate::graph::NodeId;
 use crate::placement::check::Placement;
 use crate::placement::estimate::MeasuredWork;
 use crate::placement::estimate::PlanEstimate;
+use crate::placement::estimate::is_fetched;
 use crate::placement::legality::Draft;
 use crate::placement::legality::before_memory;
 use crate::placement::legality::check_queues;
@@ -93,10 +94,7 @@ impl Placement {
 fn run_overhead_ns(graph: &Graph) -> f64 {
     let nodes = || graph.nodes();
     let n_feeds = nodes().filter(|&node| graph.is_placeholder(node)).count();
-    let is_fetched = |&node: &NodeId| {
-        graph.successors().row(node.index()).is_empty() && !graph.output_range(node).is_empty()
-    };
-    match nodes().filter(is_fetched).count() {
+    match nodes().filter(|&node| is_fetched(graph, node)).count() {
         0 => 0.0,
         n_fetches => RUN_NS + n_feeds as f64 * FEED_NS + n_fetches as f64 * FETCH_NS,
     }

@@ -430,7 +430,9 @@ fn write_device(writer: &mut DigestWriter, device: &dyn Device, rates: DeviceRat
     writer.f64s(&[flops_per_s, memory_bytes_per_s, launch_ns]);
     writer.flag(is_calibrated);
     writer.u32(queues);
-    write_link(writer, &host_link);
+    write_link(writer, &host_link.from_host);
+    write_link(writer, &host_link.to_host);
+    writer.flag(host_link.is_half_duplex);
 }
 
 fn write_link(writer: &mut DigestWriter, link: &LinkRates) {

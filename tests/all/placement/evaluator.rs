@@ -99,6 +99,36 @@ fn constants_and_feeds_cost_nothing() {
     assert_eq!(work_ns, [cost_ns, 0.0, 0.0, 0.0]);
 }
 
+/// A feed crosses once to each device outside of host memory, before the kernels; what no node
+/// reads is fetched after them.
+#[test]
+fn feeds_and_fetched_tensors_cross_to_other_memories() {
+    let mut builder = Builder::new();
+    let feed = builder.node("x", "Placeholder", &[]);
+    for name in ["a", "b", "c"] {
+        builder.work(name, &[feed], 100.0, 0);
+    }
+    let found = candidates(&builder.finish(), &PlacementOptions::default()).unwrap();
+    let mut plan = Evaluator::new(&found);
+    let mut makespan = |devices: &[u32]| {
+        plan.set_devices(devices);
+        plan.makespan_ns()
+    };
+    // Two queues.
+    assert_eq!(makespan(&[CPU0; 4]), 200.0);
+    let copy = 10.0 + 100.0;
+    assert_eq!(makespan(&[CPU0, CPU0, CPU0, GPU0]), copy + 100.0 + copy);
+    assert_eq!(
+        makespan(&[CPU0, CPU0, GPU0, GPU0]),
+        copy + 100.0 + 2.0 * copy
+    );
+    assert_eq!(makespan(&[GPU0; 4]), copy + 20.0 + 3.0 * copy);
+    assert_eq!(
+        makespan(&[GPU0, GPU0, GPU0, GPU1]),
+        2.0 * copy + 10.0 + 3.0 * copy
+    );
+}
+
 #[test]
 fn the_start_order_decides_which_node_starts_first() {
     let mut builder = Builder::new();
@@ -201,7 +231,8 @@ fn devices_that_name_one_chip_share_its_time_in_estimates_and_plans() {
     let makespan_ns = |found: &Candidates| {
         let mut plan = Evaluator::new(found);
         plan.set_devices(&[0, 2]);
-        plan.makespan_ns()
+        // Without the copy of what is fetched from the second device.
+        plan.makespan_ns() - 1_010.0
     };
     assert_eq!(makespan_ns(&shared), 2.0 * makespan_ns(&apart));
     // With all four on one chip, heft expects no gain from spreading; otherwise spreading halves

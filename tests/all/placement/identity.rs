@@ -369,7 +369,7 @@ const CHANGES: &[Change] = &[
     ("devices", "launch", |i| i.devices[2].rates.launch_ns += 1.0),
     ("devices", "queues", |i| i.devices[2].rates.queues = 3),
     ("devices", "link", |i| {
-        i.devices[2].rates.host_link.latency_ns += 1.0
+        i.devices[2].rates.host_link.to_host.latency_ns += 1.0
     }),
     ("devices", "calibration", |i| {
         i.devices[2].rates.is_calibrated = true

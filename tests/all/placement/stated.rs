@@ -10,6 +10,7 @@ use placewright::candidates::PlacementOptions;
 use placewright::candidates::enumerate;
 use placewright::device::DeviceRates;
 use placewright::device::DeviceSet;
+use placewright::device::HostLink;
 use placewright::device::LinkRates;
 use placewright::graph::AttrSet;
 use placewright::graph::GraphAssembler;
@@ -185,10 +186,10 @@ fn a_colocation_with_an_unknown_node_panics() {
 fn devices_with_invalid_links_are_rejected() {
     let device = |index: u32, latency_ns: f64| {
         let rates = DeviceRates {
-            host_link: LinkRates {
+            host_link: HostLink::same(LinkRates {
                 latency_ns,
                 ns_per_byte: 0.1,
-            },
+            }),
             ..DeviceRates::default_cpu(1)
         };
         let name = format!("{TASK}/device:CPU:{index}");

@@ -34,6 +34,7 @@ use crate::device::DeviceContextMap;
 use crate::device::DeviceError;
 use crate::device::DeviceFunction;
 use crate::device::DeviceRates;
+use crate::device::HostLink;
 use crate::device::KernelArg;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
@@ -210,10 +211,10 @@ impl Device for GpuDevice {
     /// 500 GB/s if the driver does not report it; a launch takes 3 us, a copy 10 us and 20 GB/s.
     fn rates(&self) -> DeviceRates {
         let facts = self.group.gpu.facts();
-        let host_link = LinkRates {
+        let host_link = HostLink::same(LinkRates {
             latency_ns: 10_000.0,
             ns_per_byte: 0.05,
-        };
+        });
         DeviceRates {
             flops_per_s: 2.0 * LANES * CLOCK_HZ * f64::from(facts.traits.n_compute_units),
             memory_bytes_per_s: facts.memory_bytes_per_s.unwrap_or(500e9),

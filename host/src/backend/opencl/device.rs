@@ -31,6 +31,7 @@ use crate::device::DeviceFunction;
 use crate::device::DeviceLocality;
 use crate::device::DeviceRates;
 use crate::device::HOST_PROCESSOR;
+use crate::device::HostLink;
 use crate::device::KernelArg;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
@@ -152,10 +153,10 @@ impl Device for SyclDevice {
     /// Documented defaults. CPU: 50 GFLOP/s per core under OpenCL, memory 10 GB/s, a launch 5 us, a
     /// copy 10 us and 20 GB/s. Card: 10 TFLOP/s, memory 500 GB/s, copies 20 GB/s.
     fn rates(&self) -> DeviceRates {
-        let host_link = LinkRates {
+        let host_link = HostLink::same(LinkRates {
             latency_ns: 10_000.0,
             ns_per_byte: 0.05,
-        };
+        });
         let is_cpu = self.facts.class == DeviceClass::Cpu;
         DeviceRates {
             flops_per_s: if is_cpu {

@@ -65,6 +65,7 @@ impl ModelArgs {
             policy: None,
             inter_op_threads: self.devices.threads as usize,
             scope: scope.map_err(|err| UsageError(format!("--device: {err}")))?,
+            allow_soft_placement: false,
             tolerance: Tolerance {
                 atol: self.atol,
                 rtol: self.rtol,
@@ -85,6 +86,8 @@ pub(super) struct ModelSetup {
     pub(super) inter_op_threads: usize,
     /// The device of nodes that request none.
     pub(super) scope: Option<DeviceName>,
+    /// Whether nodes that cannot run where they are requested are placed elsewhere.
+    pub(super) allow_soft_placement: bool,
     pub(super) tolerance: Tolerance,
 }
 
@@ -114,7 +117,8 @@ impl Model {
         complete: impl FnOnce(SessionBuilder) -> SessionBuilder,
     ) -> Result<Self> {
         check_graph_path(graph)?;
-        let mut placement = PlacementOptions::default();
+        let mut placement =
+            PlacementOptions::default().with_soft_placement(setup.allow_soft_placement);
         if let Some(scope) = setup.scope {
             placement = placement.with_device_scope(scope);
         }
@@ -153,6 +157,26 @@ impl Model {
             expected,
             tolerance: setup.tolerance,
         })
+    }
+
+    /// Fetches only outputs that no node reads, as estimates assume; all, if there are none.
+    pub(super) fn fetching_last(mut self) -> Self {
+        let graph = self.session.graph();
+        let is_last = |name: &String| {
+            let node = name.split(':').next().unwrap_or(name);
+            let node = graph.find_node(node);
+            node.is_some_and(|node| graph.successors().row(node.index()).is_empty())
+        };
+        let last: Vec<String> = self
+            .fetches
+            .iter()
+            .filter(|name| is_last(name))
+            .cloned()
+            .collect();
+        if !last.is_empty() {
+            self.fetches = last;
+        }
+        self
     }
 
     pub(super) fn n_nodes(&self) -> usize {

@@ -61,6 +61,10 @@ pub(in crate::cli) struct PredictionBench {
     /// several devices, such as --device-count CPU=2.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     plans: u32,
+    /// Device of nodes that request none, such as /device:SYCL:0; nodes that cannot run there are
+    /// placed elsewhere.
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
     /// Seed of the random plans.
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -117,7 +121,8 @@ pub(super) fn run(
     let mut rows = Vec::new();
     for (graph, archive) in &models {
         progress.set_message(graph.display().to_string());
-        let setup = args.model.setup(registry, None)?;
+        let mut setup = args.model.setup(registry, args.device.as_deref())?;
+        setup.allow_soft_placement = args.device.is_some();
         rows.push(measure(graph, archive, &setup, args)?);
         progress.advance();
     }
@@ -154,9 +159,10 @@ fn measure(
         None => builder,
     };
     let open = |complete: &Complete<'_>| {
-        Model::open_with(graph, archive, setup.clone(), |builder| {
+        let model = Model::open_with(graph, archive, setup.clone(), |builder| {
             complete(calibrated(builder))
-        })
+        });
+        model.map(Model::fetching_last)
     };
     let model = open(&|builder| builder)?;
     settle(&model)?;

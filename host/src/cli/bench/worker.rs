@@ -152,6 +152,7 @@ fn answer(line: &str, registry: &Registry, open: &mut Option<Box<dyn Work>>) -> 
                 devices,
                 inter_op_threads: threads as usize,
                 scope: scope.transpose()?,
+                allow_soft_placement: false,
                 tolerance: Tolerance {
                     atol: tolerance,
                     rtol: tolerance,
@@ -264,6 +265,7 @@ fn one_device(registry: &Registry, threads: u32, device: &str) -> Result<Devices
         devices,
         inter_op_threads: threads as usize,
         scope: None,
+        allow_soft_placement: false,
         tolerance: Tolerance {
             atol: tolerance(),
             rtol: tolerance(),

@@ -1,0 +1,164 @@
+//! Measures copies between a device's memory and the host's, as runs make them.
+
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+use std::time::Instant;
+
+use super::Bench;
+use super::rounded;
+use super::size_text;
+use crate::cost::calibration::LinkDirection;
+use crate::cost::calibration::MeasuredLink;
+use crate::cost::probe::ProbeError;
+use crate::cost::probe::median;
+use crate::cost::probe::median_ns;
+use crate::cost::probe::timed;
+use crate::cost::probe::to_f64;
+use crate::device::CopyDone;
+use crate::device::DeviceContext;
+use crate::device::KernelError;
+use crate::device::LinkRates;
+use crate::tensor::Tensor;
+
+/// Bytes that are copied.
+const COPIES_BYTES: [usize; 4] = [4, 64 << 10, 1 << 20, 16 << 20];
+
+/// Bytes that are copied both ways at one time.
+const BOTH_WAYS_BYTES: usize = 16 << 20;
+
+/// How long the executor spins.
+const SPIN: Duration = Duration::from_micros(5);
+
+/// Fraction of the time of copies one after the other above which ways share a link. Separate ways
+/// take a half.
+const HALF_DUPLEX: f64 = 0.85;
+
+impl Bench<'_> {
+    /// Measures copies of several sizes one way.
+    pub(super) fn copies(&mut self, direction: LinkDirection) -> Result<(), ProbeError> {
+        let (mut took, device) = (Duration::ZERO, self.device);
+        let context = device.default_context();
+        let mut times: Vec<(f64, f64)> = Vec::new();
+        for bytes in COPIES_BYTES {
+            if !times.is_empty() && !self.fits(bytes) {
+                break;
+            }
+            let host = self.ones(&[bytes / 4])?;
+            let share = self.budget / 4;
+            let calls = self.calls(bytes);
+            let (of, copied) = match direction {
+                LinkDirection::FromHost => {
+                    let copy = || context.copy_from_host(&host).map(drop);
+                    ("from", timed(device, calls, share, copy))
+                }
+                LinkDirection::ToHost => {
+                    let there = context.copy_from_host(&host)?;
+                    let copy = || copy_to_host(&**context, &there).map(drop);
+                    ("to", timed(device, calls, share, copy))
+                }
+            };
+            let ns = match copied {
+                Ok(copied) => {
+                    took += copied.took;
+                    rounded(copied.ns)
+                }
+                Err(error) if times.is_empty() => return Err(error.into()),
+                Err(_) => break,
+            };
+            let rate = rounded(to_f64(bytes) / ns * 1e9);
+            self.sample(
+                format!("copy of {} {of} the host", size_text(bytes)),
+                ns,
+                rate,
+            );
+            times.push((to_f64(bytes), ns));
+            if took > self.budget {
+                break;
+            }
+        }
+        let Some(&(_, latency_ns)) = times.first() else {
+            return Ok(());
+        };
+        // From sizes whose time is not mostly latency. A device that shares its memory with the
+        // host has none.
+        let slopes = times[1..].iter();
+        let slopes = slopes.map(|(bytes, ns)| (ns - latency_ns).max(0.0) / bytes);
+        let rates = LinkRates {
+            latency_ns,
+            ns_per_byte: rounded(median(slopes.collect())),
+        };
+        self.found.links.push(MeasuredLink { direction, rates });
+        Ok(())
+    }
+
+    /// Compares copies both ways at one time with one after the other, if the device copies on its
+    /// own.
+    pub(super) fn copies_both_ways(&mut self) -> Result<(), ProbeError> {
+        let (device, context) = (self.device, self.device.default_context());
+        let is_measured = self.found.links.len() == 2;
+        if !is_measured || !context.copies_are_async() || !self.fits(BOTH_WAYS_BYTES) {
+            return Ok(());
+        }
+        let host = self.ones(&[BOTH_WAYS_BYTES / 4])?;
+        let there = context.copy_from_host(&host)?;
+        let (calls, share) = (self.calls(BOTH_WAYS_BYTES), self.budget / 4);
+        let one_by_one_ns = median_ns(device, calls, share, || {
+            copy_to_host(&**context, &there)?;
+            drop(context.copy_from_host(&host)?);
+            Ok(device.sync()?)
+        })?;
+        let together_ns = median_ns(device, calls, share, || {
+            let copied = start_copy_to_host(&**context, &there);
+            drop(context.copy_from_host(&host)?);
+            copied.wait()?;
+            Ok(device.sync()?)
+        })?;
+        let bytes = to_f64(2 * BOTH_WAYS_BYTES);
+        for (what, ns) in [
+            ("both ways, one after the other", one_by_one_ns),
+            ("both ways at one time", together_ns),
+        ] {
+            let of = format!("copies of {} {what}", size_text(BOTH_WAYS_BYTES));
+            self.sample(of, rounded(ns), rounded(bytes / ns * 1e9));
+        }
+        self.found.is_half_duplex = together_ns > HALF_DUPLEX * one_by_one_ns;
+        Ok(())
+    }
+}
+
+/// A copy to the host that has been started.
+struct StartedCopy(Receiver<Result<Tensor, KernelError>>);
+
+impl StartedCopy {
+    /// Waits as the executor does: it spins before it sleeps.
+    fn wait(self) -> Result<Tensor, KernelError> {
+        let started = Instant::now();
+        while started.elapsed() < SPIN {
+            match self.0.try_recv() {
+                Ok(copied) => return copied,
+                Err(_) => std::hint::spin_loop(),
+            }
+        }
+        let lost = |_| Err(KernelError::invalid("the device has lost a copy"));
+        self.0.recv().unwrap_or_else(lost)
+    }
+}
+
+fn start_copy_to_host(context: &dyn DeviceContext, tensor: &Tensor) -> StartedCopy {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let done = CopyDone::new(move |copied| {
+        // Nobody waits any more if another copy has failed.
+        let _ = sender.send(copied);
+    });
+    context.copy_to_host_async(tensor, done);
+    StartedCopy(receiver)
+}
+
+/// Copies as the executor does: it leaves the wait to the device if that copies on its own.
+fn copy_to_host(context: &dyn DeviceContext, tensor: &Tensor) -> Result<Tensor, KernelError> {
+    match context.copies_are_async() {
+        true => start_copy_to_host(context, tensor).wait(),
+        false => context.copy_to_host(tensor),
+    }
+}
