@@ -10,6 +10,7 @@ mod evaluation;
 mod gpu;
 #[cfg(any(feature = "cuda", feature = "opencl"))]
 mod graphs;
+mod lookups;
 mod memory;
 mod model;
 mod models;

@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use super::Report;
 use super::evaluation;
+use super::lookups;
 use super::memory::PeakMemory;
 use super::replacement;
 use crate::candidates::Candidates;
@@ -126,6 +127,7 @@ struct Reports {
     of_graphs: Report<Row>,
     replacement: Vec<replacement::Row>,
     evaluation: Vec<evaluation::Row>,
+    lookups: lookups::Row,
 }
 
 /// What one row is measured on.
@@ -164,6 +166,8 @@ pub(super) fn run(args: &PlacementBench, output: &mut Output) -> Result<Outcome>
     replacement::show(&replacement, output)?;
     let evaluation = evaluation::measure(args.repetitions)?;
     evaluation::show(&evaluation, output)?;
+    let lookups = lookups::measure(args.repetitions, args.seed)?;
+    lookups::show(&lookups, output)?;
     output.json(&Reports {
         of_graphs: Report {
             bench: "placement",
@@ -171,6 +175,7 @@ pub(super) fn run(args: &PlacementBench, output: &mut Output) -> Result<Outcome>
         },
         replacement,
         evaluation,
+        lookups,
     })?;
     Ok(Outcome::Done)
 }
