@@ -40,6 +40,11 @@ const SIDES: [usize; 6] = [64, 128, 256, 512, 1024, 2048];
 /// Numbers in the tensors of elementwise ops and sums: 16 KiB to 64 MiB.
 const LENGTHS: [usize; 4] = [1 << 12, 1 << 16, 1 << 20, 1 << 24];
 
+/// Weights of at least so many bytes are measured in turns with other ones: in a network, they come
+/// from the processor's last cache, not from that of a core.
+const COLD_BYTES_MIN: u64 = 512 << 10;
+const N_COLD: usize = 4;
+
 /// Side of the square matrices of the reference.
 const REFERENCE_SIDE: usize = 128;
 
@@ -408,10 +413,18 @@ impl<'d> Bench<'d> {
                 }
             }
             let measured = || {
-                let probe = Probe::of_node(self.device, self.kernels, graph, node)?;
-                let mut place = None;
+                let n_probes = match traffic_bytes {
+                    COLD_BYTES_MIN.. if family.reads_weights() => N_COLD,
+                    _ => 1,
+                };
+                let probe = || Probe::of_node(self.device, self.kernels, graph, node);
+                let probes: Vec<Probe<'_>> =
+                    (0..n_probes).map(|_| probe()).collect::<Result<_, _>>()?;
+                let (mut place, mut next) = (None, probes.iter().cycle());
                 let call = || {
-                    place = Some(probe.run(place.take())?);
+                    if let Some(probe) = next.next() {
+                        place = Some(probe.run(place.take())?);
+                    }
                     Ok(())
                 };
                 let bytes = usize::try_from(traffic_bytes).unwrap_or(usize::MAX);

@@ -2,6 +2,7 @@
 
 use super::calibration::Calibration;
 use super::families::Family;
+use super::families::families;
 use super::families::family_of;
 use super::probe::to_f64;
 use super::source::KernelCosts;
@@ -43,6 +44,9 @@ impl Calibration {
     }
 }
 
+/// Families whose nodes take no time but for the bytes.
+const PLAIN: [&str; 4] = ["elementwise", "broadcast", "reduction", "transposition"];
+
 /// Families whose nodes devices fuse.
 const ELEMENTWISE: [&str; 8] = [
     "elementwise",
@@ -54,6 +58,9 @@ const ELEMENTWISE: [&str; 8] = [
     "power",
     "softmax",
 ];
+
+/// Least number of elements of a row for which devices fuse a chain.
+const FUSED_ROW_MIN: usize = 16;
 
 /// Whether the kernels of the nodes that read a node compute it, on devices that fuse chains of
 /// elementwise nodes, and reductions of rows among them; or a matmul reads it with other strides.
@@ -76,6 +83,7 @@ fn is_fused_into_readers(node: &NodeWork<'_>) -> bool {
             ELEMENTWISE.contains(&name)
                 && name != "softmax"
                 && is_float(node)
+                && node.row_len() >= FUSED_ROW_MIN
                 && node
                     .all_readers(|reader| is_elementwise(reader) || family(reader) == "reduction")
         }
@@ -94,8 +102,18 @@ impl KernelCosts for Calibration {
         };
         let ns = ns * n_launches;
         // Another node's kernel computes it, in registers.
-        let is_fused = node.is_epilogue() || self.fuses_chains && is_fused_into_readers(node);
-        let ns = if is_fused { 0.0 } else { ns };
+        let ns = if node.is_epilogue() {
+            0.0
+        } else if self.fuses_chains && is_fused_into_readers(node) {
+            // What remains is the arithmetic of functions, which sums of as many bytes do not have.
+            let plain_ns = families()
+                .iter()
+                .find(|plain| plain.name == PLAIN[0] && !PLAIN.contains(&family.name))
+                .and_then(|plain| self.time_ns(plain, work));
+            plain_ns.map_or(0.0, |(plain_ns, _)| (ns - plain_ns).max(0.0))
+        } else {
+            ns
+        };
         Some(Prediction {
             ns,
             spread_ns,
@@ -109,7 +127,6 @@ mod tests {
     use super::*;
     use crate::builder::GraphBuilder;
     use crate::cost::calibration::MeasuredKernel;
-    use crate::cost::families::families;
     use crate::cost::source::WorkKeys;
 
     #[test]
@@ -150,19 +167,21 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_their_readers_compute_cost_nothing_where_chains_are_fused() {
+    fn nodes_that_their_readers_compute_cost_their_arithmetic_where_chains_are_fused() {
         let b = GraphBuilder::new("chain");
         let x = b.placeholder::<f32>("x", [64, 64]).unwrap();
         let doubled = b.named("doubled").add(x, x).unwrap();
-        let last = b.named("last").exp(doubled).unwrap();
+        let raised = b.named("raised").exp(doubled).unwrap();
+        let last = b.named("last").add(raised, x).unwrap();
         // A matmul's operand is in memory.
         b.named("product").matmul(last, last).unwrap();
         let graph = b.finish();
-        let kernels = ["elementwise", "exponential", "matmul"].map(|family| MeasuredKernel {
+        let times = [("elementwise", 5.0), ("exponential", 8.0), ("matmul", 9.0)];
+        let kernels = times.map(|(family, ns)| MeasuredKernel {
             family: family.to_owned(),
             of: String::new(),
             work: 1.0,
-            ns: 5.0,
+            ns,
             spread_ns: 0.0,
         });
         let mut calibration = Calibration {
@@ -172,12 +191,12 @@ mod tests {
         let mut times = |fuses_chains| {
             calibration.fuses_chains = fuses_chains;
             let mut works = WorkKeys::of(&graph);
-            ["doubled", "last", "product"].map(|name| {
+            ["doubled", "raised", "last", "product"].map(|name| {
                 let node = graph.find_node(name).unwrap();
                 calibration.predict(&works.work(node)).unwrap().ns
             })
         };
-        assert_eq!(times(false), [5.0, 5.0, 5.0]);
-        assert_eq!(times(true), [0.0, 5.0, 5.0]);
+        assert_eq!(times(false), [5.0, 8.0, 5.0, 9.0]);
+        assert_eq!(times(true), [0.0, 3.0, 5.0, 9.0]);
     }
 }

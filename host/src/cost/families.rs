@@ -68,6 +68,11 @@ impl Family {
         })
     }
 
+    /// Returns whether its kernels mostly read constants.
+    pub(super) fn reads_weights(&self) -> bool {
+        matches!(self.name, "matmul of one row" | "matmul of few rows")
+    }
+
     /// Returns the work of a node of the family.
     pub(super) fn work(&self, flops: f64, traffic_bytes: u64) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]

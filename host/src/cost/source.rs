@@ -100,6 +100,26 @@ impl<'a> NodeWork<'a> {
             .map(move |tensor| typed(graph, tensor))
     }
 
+    /// Returns the number of elements in the rows of the output that a kernel computes at one time:
+    /// all, if the inputs have the same shape; 0 if it is unknown.
+    pub(super) fn row_len(&self) -> usize {
+        let Some((_, shape)) = self.outputs().next() else {
+            return 0;
+        };
+        let Some(dims) = shape.dims() else {
+            return 0;
+        };
+        let is_whole = self.inputs().all(|(_, input)| input == shape);
+        let n_rows = if is_whole {
+            0
+        } else {
+            dims.len().saturating_sub(1)
+        };
+        let mut row = dims[n_rows..].iter();
+        row.try_fold(1usize, |n, dim| Some(n.saturating_mul((*dim)?)))
+            .unwrap_or(0)
+    }
+
     /// Returns the number of data inputs.
     pub(super) fn n_inputs(&self) -> usize {
         self.graph.data_inputs(self.node).count()
