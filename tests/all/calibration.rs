@@ -78,7 +78,7 @@ fn figures() -> Calibration {
         reference_ns: None,
         others_busy: None,
         is_half_duplex: true,
-        fuses_chains: true,
+        fused_row_min: Some(16),
         links: vec![
             link(LinkDirection::FromHost, 1000.0),
             link(LinkDirection::ToHost, 3000.0),

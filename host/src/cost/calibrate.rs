@@ -27,6 +27,7 @@ use crate::device::Device;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
+use crate::device::ProcessorKind;
 use crate::device::panic_message;
 use crate::graph::AttrValue;
 use crate::tensor::DType;
@@ -39,6 +40,10 @@ const SIDES: [usize; 6] = [64, 128, 256, 512, 1024, 2048];
 
 /// Numbers in the tensors of elementwise ops and sums: 16 KiB to 64 MiB.
 const LENGTHS: [usize; 4] = [1 << 12, 1 << 16, 1 << 20, 1 << 24];
+
+/// Elements of a row from which devices fuse elementwise nodes.
+const FUSED_ROW_MIN_CPU: usize = 16;
+const FUSED_ROW_MIN_GPU: usize = 128;
 
 /// Weights of at least so many bytes are measured in turns with other ones: in a network, they come
 /// from the processor's last cache, not from that of a core.
@@ -59,8 +64,10 @@ const LAUNCHES: Calls = Calls { min: 64, max: 4096 };
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CalibrateOptions {
-    /// Approximate time for one device, 8 s by default. With more time, slow devices reach larger
-    /// sizes and medians cover more timings. The smallest size of everything is always timed.
+    /// Approximate time of the timings of one device, 8 s by default. The first call of each
+    /// kernel, in which a driver may compile it, comes on top. With more time, slow devices reach
+    /// larger sizes and medians cover more timings. The smallest size of everything is always
+    /// timed.
     pub budget: Duration,
 }
 
@@ -138,7 +145,12 @@ pub fn calibrate_with_progress(
         // The families of kernels have the greater part.
         budget: options.budget / 28,
         found: Calibration {
-            fuses_chains: kernel_device.as_program_device().is_some(),
+            fused_row_min: kernel_device.as_program_device().map(|device| {
+                match device.compute_traits().kind {
+                    ProcessorKind::Cpu => FUSED_ROW_MIN_CPU,
+                    ProcessorKind::Gpu => FUSED_ROW_MIN_GPU,
+                }
+            }),
             ..Calibration::default()
         },
     };
@@ -417,6 +429,9 @@ impl<'d> Bench<'d> {
                     COLD_BYTES_MIN.. if family.reads_weights() => N_COLD,
                     _ => 1,
                 };
+                let all_bytes = usize::try_from(traffic_bytes).unwrap_or(usize::MAX);
+                let all_bytes = all_bytes.saturating_mul(n_probes);
+                let n_probes = if self.fits(all_bytes) { n_probes } else { 1 };
                 let probe = || Probe::of_node(self.device, self.kernels, graph, node);
                 let probes: Vec<Probe<'_>> =
                     (0..n_probes).map(|_| probe()).collect::<Result<_, _>>()?;

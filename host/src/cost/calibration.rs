@@ -44,9 +44,10 @@ pub struct Calibration {
     pub links: Vec<MeasuredLink>,
     /// Whether copies to the host and from it slow each other down when they happen at one time.
     pub is_half_duplex: bool,
-    /// Whether the device compiles chains of elementwise nodes into one kernel. Only the last node
-    /// of a chain then takes time.
-    pub fuses_chains: bool,
+    /// If the device compiles chains of elementwise nodes into one kernel: the least number of
+    /// elements of a row for which it does. Of a chain, only the last node then takes time, and the
+    /// arithmetic of functions such as `Exp`.
+    pub fused_row_min: Option<usize>,
     /// The timings behind these figures.
     pub samples: Vec<Sample>,
     /// The figures that could not be measured, with reasons.

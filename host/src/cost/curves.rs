@@ -59,14 +59,16 @@ const ELEMENTWISE: [&str; 8] = [
     "softmax",
 ];
 
-/// Least number of elements of a row for which devices fuse a chain.
-const FUSED_ROW_MIN: usize = 16;
-
 /// Whether the kernels of the nodes that read a node compute it, on devices that fuse chains of
 /// elementwise nodes, and reductions of rows among them; or a matmul reads it with other strides.
-fn is_fused_into_readers(node: &NodeWork<'_>) -> bool {
+fn is_fused_into_readers(node: &NodeWork<'_>, row_min: usize) -> bool {
     let family = |node: &NodeWork<'_>| family_of(node).map_or("", |family| family.name);
-    let is_elementwise = |node: &NodeWork<'_>| ELEMENTWISE.contains(&family(node));
+    let is_elementwise =
+        |node: &NodeWork<'_>| ELEMENTWISE.contains(&family(node)) && node.op() != "AddN";
+    let reduces_rows = |node: &NodeWork<'_>| {
+        matches!(node.op(), "Sum" | "Mean" | "Max" | "Min")
+            && node.attrs().bool("keep_dims") == Some(true)
+    };
     let is_float = |node: &NodeWork<'_>| {
         let mut outputs = node.outputs();
         outputs.next().is_some_and(|(dtype, _)| dtype == DType::F32)
@@ -74,18 +76,17 @@ fn is_fused_into_readers(node: &NodeWork<'_>) -> bool {
     match family(node) {
         "transposition" => {
             let is_product =
-                |other: &NodeWork<'_>| ["matmul", "batch matmul"].contains(&family(other));
-            node.all_readers(is_product) || node.is_behind(is_product)
+                |other: &NodeWork<'_>| matches!(other.op(), "BatchMatMul" | "BatchMatMulV2");
+            node.op() == "Transpose" && (node.all_readers(is_product) || node.is_behind(is_product))
         }
-        "reduction" if node.attrs().bool("keep_dims") != Some(true) => false,
-        "reduction" => is_float(node) && node.all_readers(is_elementwise),
+        "reduction" => reduces_rows(node) && is_float(node) && node.all_readers(is_elementwise),
         name => {
             ELEMENTWISE.contains(&name)
                 && name != "softmax"
+                && node.op() != "AddN"
                 && is_float(node)
-                && node.row_len() >= FUSED_ROW_MIN
-                && node
-                    .all_readers(|reader| is_elementwise(reader) || family(reader) == "reduction")
+                && node.row_len() >= row_min
+                && node.all_readers(|reader| is_elementwise(reader) || reduces_rows(reader))
         }
     }
 }
@@ -95,16 +96,22 @@ impl KernelCosts for Calibration {
         let family = family_of(node)?;
         let work = family.work(node.flops(), node.traffic_bytes());
         let (ns, spread_ns) = self.time_ns(family, work)?;
-        // Such devices copy each input on its own. Two were measured.
-        let n_launches = match family.name {
-            "concatenation" if self.fuses_chains => (0.5 * to_f64(node.n_inputs())).max(1.0),
-            _ => 1.0,
+        // Devices that compile programs launch a copy for each tensor. Two were measured.
+        let ns = match (family.name, self.fused_row_min, self.launch_ns) {
+            ("concatenation", Some(_), Some(launch_ns)) => {
+                let is_axis = usize::from(matches!(node.op(), "Concat" | "ConcatV2"));
+                let n_tensors = node.inputs().count().saturating_sub(is_axis);
+                ns + launch_ns * to_f64(n_tensors.saturating_sub(2))
+            }
+            _ => ns,
         };
-        let ns = ns * n_launches;
         // Another node's kernel computes it, in registers.
         let ns = if node.is_epilogue() {
             0.0
-        } else if self.fuses_chains && is_fused_into_readers(node) {
+        } else if self
+            .fused_row_min
+            .is_some_and(|row_min| is_fused_into_readers(node, row_min))
+        {
             // What remains is the arithmetic of functions, which sums of as many bytes do not have.
             let plain_ns = families()
                 .iter()
@@ -188,15 +195,16 @@ mod tests {
             kernels: kernels.to_vec(),
             ..Calibration::default()
         };
-        let mut times = |fuses_chains| {
-            calibration.fuses_chains = fuses_chains;
+        let mut times = |fused_row_min| {
+            calibration.fused_row_min = fused_row_min;
             let mut works = WorkKeys::of(&graph);
             ["doubled", "raised", "last", "product"].map(|name| {
                 let node = graph.find_node(name).unwrap();
                 calibration.predict(&works.work(node)).unwrap().ns
             })
         };
-        assert_eq!(times(false), [5.0, 8.0, 5.0, 9.0]);
-        assert_eq!(times(true), [0.0, 3.0, 5.0, 9.0]);
+        assert_eq!(times(None), [5.0, 8.0, 5.0, 9.0]);
+        assert_eq!(times(Some(16)), [0.0, 3.0, 5.0, 9.0]);
+        assert_eq!(times(Some(1 << 20)), [5.0, 8.0, 5.0, 9.0]);
     }
 }

@@ -120,11 +120,6 @@ impl<'a> NodeWork<'a> {
             .unwrap_or(0)
     }
 
-    /// Returns the number of data inputs.
-    pub(super) fn n_inputs(&self) -> usize {
-        self.graph.data_inputs(self.node).count()
-    }
-
     /// Returns types and known shapes of the outputs, in slot order.
     pub fn outputs(&self) -> impl Iterator<Item = (DType, PartialShape)> + use<'a> {
         let (graph, node) = (self.graph, self.node);
@@ -171,23 +166,14 @@ impl<'a> NodeWork<'a> {
         !readers.is_empty() && works.all(|work| holds(&work))
     }
 
-    /// Returns whether this holds for the producer of its input, biases and new shapes aside, if
-    /// nothing else reads what is between them.
+    /// Returns whether this holds for the producer of its input, which nothing else reads.
     pub(super) fn is_behind(&self, holds: impl FnOnce(&NodeWork<'_>) -> bool) -> bool {
         let graph = self.graph;
-        let mut at = self.node;
-        loop {
-            let Some(tensor) = graph.data_inputs(at).next() else {
-                return false;
-            };
-            (at, _) = graph.producer(tensor);
-            if graph.successors().row(at.index()).len() != 1 {
-                return false;
-            }
-            if !matches!(graph.op(at), "Reshape" | "BiasAdd" | "Identity") {
-                return holds(&self.other(at));
-            }
-        }
+        let Some(tensor) = graph.data_inputs(self.node).next() else {
+            return false;
+        };
+        let (before, _) = graph.producer(tensor);
+        graph.successors().row(before.index()).len() == 1 && holds(&self.other(before))
     }
 
     /// The work of another node, without a key of its own.

@@ -54,7 +54,7 @@ pub(super) struct Compiled {
     /// Per rank its measured time in ns; empty before it is measured.
     pub(super) costs: Box<[u32]>,
     /// Per rank whether a thread only submits work that a device does later; empty if there are no
-    /// such operations. They are not worth another thread.
+    /// such operations. One thread submits the work of a device.
     is_submitted: Box<[bool]>,
     /// Number of operations that execute a node.
     pub(super) n_kernels: u64,
@@ -229,11 +229,14 @@ impl Compiled {
         self.costs.get(rank as usize).map(|&cost| cost.into())
     }
 
-    /// Checks whether a thread only submits work that a device does later.
+    /// Returns the device of an operation whose work a thread only submits, as a set of devices.
+    /// Devices whose numbers differ by a multiple of 64 count as one.
     #[inline]
-    pub(super) fn is_submitted(&self, rank: u32) -> bool {
-        let is_submitted = self.is_submitted.get(rank as usize);
-        is_submitted.copied().unwrap_or(false)
+    pub(super) fn submitted_to(&self, rank: u32) -> u64 {
+        match self.is_submitted.get(rank as usize) {
+            Some(true) => 1 << (self.operations[rank as usize].device.0 % 64),
+            _ => 0,
+        }
     }
 
     /// Returns the values that an operation reads.

@@ -749,8 +749,8 @@ impl Run {
             self.state.ready.insert(other);
             offered.add(compiled, other);
         }
-        let is_next_submitted = next.is_some_and(|next| compiled.is_submitted(next));
-        let (mut n_offered, offered_ns) = offered.for_others(is_next_submitted);
+        let next_to = next.map_or(0, |next| compiled.submitted_to(next));
+        let (mut n_offered, offered_ns) = offered.for_others(next_to);
         if n_offered > 0 {
             if self.gate.wake_caller() {
                 n_offered -= 1;
@@ -760,6 +760,14 @@ impl Run {
             if n_offered > 0 && n_inside <= n_helpers_max && offered_ns >= WORTH_WAKING_NS {
                 self.ask(helpers, n_offered.min(n_helpers_max + 1 - n_inside));
             }
+        }
+        // Work is submitted in the order of ranks: one branch does not wait for all of another.
+        if next_to != 0
+            && let Some(submitted) = next
+            && !self.state.ready.is_empty()
+        {
+            self.state.ready.insert(submitted);
+            return None;
         }
         next
     }

@@ -253,9 +253,12 @@ impl Caller {
     }
 }
 
-/// Whether runs are expected to fetch a node's outputs: no node reads them.
+/// Whether runs are expected to fetch a node's outputs: no node reads them. The next iteration of a
+/// loop reads what `NextIteration` passes on.
 pub(super) fn is_fetched(graph: &Graph, node: NodeId) -> bool {
-    graph.successors().row(node.index()).is_empty() && !graph.output_range(node).is_empty()
+    let is_unread = graph.successors().row(node.index()).is_empty();
+    let passes_on = || matches!(graph.op(node), "NextIteration" | "RefNextIteration");
+    is_unread && !graph.output_range(node).is_empty() && !passes_on()
 }
 
 /// The executions of a node in one run.

@@ -14,6 +14,7 @@ use super::floats;
 use super::options;
 use super::session;
 use crate::emulated::EmulatedConfig;
+use crate::sample::seed;
 
 /// If this passes, the awaited end will not come.
 const HANGS: Duration = Duration::from_secs(30);
@@ -33,6 +34,32 @@ fn matmuls(n: usize) -> GraphBuilder {
         y = gpu.named(&name).matmul(y, x).unwrap();
     }
     b
+}
+
+/// Pageable memory is copied by several threads, in pieces that arrive in any order.
+#[test]
+#[needs(Sycl)]
+fn large_feeds_arrive_whole_before_kernels_read_them() {
+    let machine = Machine::new(EmulatedConfig {
+        seed: seed(),
+        ..EmulatedConfig::default()
+    });
+    let b = GraphBuilder::new("large");
+    let x = b.placeholder::<f32>("x", [Option::<usize>::None]).unwrap();
+    let gpu = b.device("/device:GPU:0").unwrap();
+    gpu.named("y").add(x, x).unwrap();
+    let session = session(b, &machine.open(&options(1))).build().unwrap();
+    // Not a whole number of pieces.
+    for n in [(20 << 18) + 5, (36 << 18) + 1] {
+        #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+        let x: Vec<f32> = (0..n).map(|i| (i % 4093) as f32).collect();
+        let fed = Tensor::from_values([n], &x).unwrap();
+        let y = session.run(&[("x", fed)], &["y"]).unwrap();
+        let y = y[0].as_slice::<f32>().unwrap();
+        assert!(x.iter().zip(y).all(|(x, y)| 2.0 * x == *y));
+    }
+    drop(session);
+    machine.check();
 }
 
 #[test]

@@ -135,15 +135,17 @@ impl GpuContext {
         let n_threads = std::thread::available_parallelism().map_or(1, NonZero::get);
         let n_threads = n_threads.min(PIECES_MAX);
         std::thread::scope(|scope| {
-            let others: Vec<_> = (1..n_threads)
-                .map(|thread| {
-                    scope.spawn(move || self.stage_pieces(bytes, to, memory, [thread, n_threads]))
-                })
-                .collect();
-            let mut staged = self.stage_pieces(bytes, to, memory, [0, n_threads]);
-            for other in others {
-                let other = other.join();
-                staged = staged.and(other.unwrap_or_else(|panic| resume_unwind(panic)));
+            let stage = move |part| self.stage_pieces(bytes, to, memory, [part, n_threads]);
+            let start = |part| std::thread::Builder::new().spawn_scoped(scope, move || stage(part));
+            let others: Vec<_> = (1..n_threads).map(|part| (part, start(part))).collect();
+            let mut staged = stage(0);
+            for (part, other) in others {
+                let other = match other {
+                    Ok(other) => other.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                    // The system starts no more threads.
+                    Err(_) => stage(part),
+                };
+                staged = staged.and(other);
             }
             staged
         })

@@ -60,12 +60,16 @@ impl Clock {
         self.0.iter().map(|(lane, ticket)| (lane, *ticket))
     }
 
-    /// Removes the points that work of `lane` already comes after, if it has seen `seen`.
-    fn forget(&mut self, lane: &Arc<Lane>, seen: &Self) {
+    /// Removes the points that work `given` of `lane` comes after, if it has seen `seen`. Several
+    /// threads may copy parts of one tensor, and a later piece of work may be here already.
+    fn forget(&mut self, lane: &Arc<Lane>, given: Ticket, seen: &Self) {
         self.0.retain(|(own, ticket)| {
+            if Arc::ptr_eq(own, lane) {
+                return *ticket > given;
+            }
             let mut seen = seen.iter();
             let is_seen = seen.any(|(other, so_far)| Arc::ptr_eq(own, other) && so_far >= *ticket);
-            !Arc::ptr_eq(own, lane) && !is_seen && !own.has_done(*ticket)
+            !is_seen && !own.has_done(*ticket)
         });
     }
 
@@ -251,8 +255,8 @@ impl Lane {
                     let mut history = uses.history();
                     // Another thread may have used it meanwhile, against the rules for tensors; its
                     // memory must not be lost.
-                    history.written.forget(self, &seen);
-                    history.read.forget(self, &seen);
+                    history.written.forget(self, ticket, &seen);
+                    history.read.forget(self, ticket, &seen);
                     history.written.note(self, ticket);
                 }
             }

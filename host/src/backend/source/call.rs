@@ -29,8 +29,8 @@ pub(super) type Made = Result<Box<dyn Kernel>, KernelError>;
 /// Maximum number of axes of functions ([`Axes`]); tensors with more are `Unimplemented`.
 const AXES_MAX: usize = 8;
 
-/// Default work items per group. The number is constant, because a driver may compile a function
-/// again for each size.
+/// Default work items per group. The number is constant, because a driver of a CPU may compile a
+/// function again for each size.
 const GROUP_CPU: usize = 1024;
 const GROUP_GPU: usize = 256;
 

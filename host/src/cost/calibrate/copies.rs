@@ -30,9 +30,9 @@ const BOTH_WAYS_BYTES: usize = 16 << 20;
 /// How long the executor spins.
 const SPIN: Duration = Duration::from_micros(5);
 
-/// Fraction of the time of copies one after the other above which ways share a link. Separate ways
-/// take a half.
-const HALF_DUPLEX: f64 = 0.85;
+/// The part of the shorter of two copies beyond which it has delayed the longer one: ways that
+/// share a link add up, and separate ones overlap.
+const HALF_DUPLEX: f64 = 0.7;
 
 impl Bench<'_> {
     /// Measures copies of several sizes one way.
@@ -92,8 +92,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Compares copies both ways at one time with one after the other, if the device copies on its
-    /// own.
+    /// Compares copies both ways at one time with those one way, if the device copies on its own.
     pub(super) fn copies_both_ways(&mut self) -> Result<(), ProbeError> {
         let (device, context) = (self.device, self.device.default_context());
         let is_measured = self.found.links.len() == 2;
@@ -103,8 +102,10 @@ impl Bench<'_> {
         let host = self.ones(&[BOTH_WAYS_BYTES / 4])?;
         let there = context.copy_from_host(&host)?;
         let (calls, share) = (self.calls(BOTH_WAYS_BYTES), self.budget / 4);
-        let one_by_one_ns = median_ns(device, calls, share, || {
-            copy_to_host(&**context, &there)?;
+        let to_host_ns = median_ns(device, calls, share, || {
+            copy_to_host(&**context, &there).map(drop)
+        })?;
+        let from_host_ns = median_ns(device, calls, share, || {
             drop(context.copy_from_host(&host)?);
             Ok(device.sync()?)
         })?;
@@ -115,14 +116,14 @@ impl Bench<'_> {
             Ok(device.sync()?)
         })?;
         let bytes = to_f64(2 * BOTH_WAYS_BYTES);
-        for (what, ns) in [
-            ("both ways, one after the other", one_by_one_ns),
-            ("both ways at one time", together_ns),
-        ] {
-            let of = format!("copies of {} {what}", size_text(BOTH_WAYS_BYTES));
-            self.sample(of, rounded(ns), rounded(bytes / ns * 1e9));
-        }
-        self.found.is_half_duplex = together_ns > HALF_DUPLEX * one_by_one_ns;
+        let of = format!("copies of {} both ways", size_text(BOTH_WAYS_BYTES));
+        let rate = rounded(bytes / together_ns * 1e9);
+        self.sample(of, rounded(together_ns), rate);
+        let (shorter_ns, longer_ns) = match to_host_ns < from_host_ns {
+            true => (to_host_ns, from_host_ns),
+            false => (from_host_ns, to_host_ns),
+        };
+        self.found.is_half_duplex = together_ns > longer_ns + HALF_DUPLEX * shorter_ns;
         Ok(())
     }
 }

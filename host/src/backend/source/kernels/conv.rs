@@ -338,8 +338,7 @@ impl ConvolutionKernel {
         Ok(reordered)
     }
 
-    /// Computes with a routine and the epilogue. Returns `false`, without doing anything, if the
-    /// routines do not support it.
+    /// Computes with a routine and the epilogue. Returns `false` if the routines do not support it.
     fn convolve_by_routine(
         &self,
         call: &Call<'_, '_>,
@@ -351,6 +350,13 @@ impl ConvolutionKernel {
         let Some(routines) = routines.filter(|_| self.asks_routines) else {
             return Ok(false);
         };
+        let can_matmul = plan.n_groups == 1
+            && routines.can_matmul(self.dtype)
+            && index(plan.input.shape().n_elements()).is_ok();
+        let windows = self.routine_windows(routines, plan);
+        if !can_matmul && windows.is_none() {
+            return Ok(false);
+        }
         let own_transposed;
         let filter = match call.context.prepacked_input(1) {
             Some(reordered) => reordered,
@@ -362,10 +368,12 @@ impl ConvolutionKernel {
             }
         };
         let operands = RoutineOperands { filter, bias, out };
-        // cuDNN's convolutions of single images took 5 to 10 times as long on a Hopper GPU, in f32
+        // cuDNN's convolutions of single images took 4 to 60 times as long on a Hopper GPU, in f32
         // and bf16.
-        let is_done = self.by_matmul(call, routines, plan, &operands)?
-            || self.by_convolution(call, routines, plan, &operands)?;
+        let mut is_done = can_matmul && self.by_matmul(call, routines, plan, &operands)?;
+        if let Some(windows) = windows.filter(|_| !is_done) {
+            is_done = self.by_convolution(call, routines, plan, windows, &operands)?;
+        }
         if let Some(epilogue) = self.epilogue.as_ref().filter(|_| is_done) {
             epilogue.finish(call, out)?;
         }
@@ -385,9 +393,6 @@ impl ConvolutionKernel {
         plan: &ConvPlan<'_>,
         operands: &RoutineOperands<'_>,
     ) -> Result<bool, KernelError> {
-        if plan.n_groups != 1 || !routines.can_matmul(self.dtype) {
-            return Ok(false);
-        }
         let out = operands.out;
         let Some(&n) = out.shape().dims().last() else {
             return Ok(false);
@@ -409,10 +414,12 @@ impl ConvolutionKernel {
         if plan.is_pointwise() {
             return matmul(plan.input, 0, n_pixels);
         }
-        index(plan.input.shape().n_elements())?;
         let row_bytes = k * self.windows.element_bytes();
         let n_rows_max = (WINDOWS_BYTES_MAX / row_bytes).clamp(1, n_pixels);
-        let rows = call.output(self.dtype, &Shape::from([n_rows_max, k]))?;
+        // On a device with little memory, other ways need less.
+        let Ok(rows) = call.output(self.dtype, &Shape::from([n_rows_max, k])) else {
+            return Ok(false);
+        };
         for first in (0..n_pixels).step_by(n_rows_max) {
             let n_rows = n_rows_max.min(n_pixels - first);
             self.write_windows(call, plan, first, n_rows, &rows)?;
@@ -462,27 +469,38 @@ impl ConvolutionKernel {
         )
     }
 
+    /// Returns the windows with which a routine computes a convolution: those of the images, or of
+    /// padded ones.
+    fn routine_windows(
+        &self,
+        routines: &dyn Routines,
+        plan: &ConvPlan<'_>,
+    ) -> Option<[RoutineWindow; 2]> {
+        let windows = plan.axes.map(window);
+        let padded_windows = plan.axes.map(padded);
+        let convolves = |windows| routines.can_convolve(self.dtype, Some(windows));
+        if convolves(&windows) {
+            return Some(windows);
+        }
+        let is_small = pixels(&padded_windows) <= pixels(&windows).saturating_mul(PADDED_MAX);
+        (is_small && convolves(&padded_windows)).then_some(padded_windows)
+    }
+
     /// Computes with a routine for convolutions.
     fn by_convolution(
         &self,
         call: &Call<'_, '_>,
         routines: &dyn Routines,
         plan: &ConvPlan<'_>,
+        windows: [RoutineWindow; 2],
         operands: &RoutineOperands<'_>,
     ) -> Result<bool, KernelError> {
-        let windows = plan.axes.map(window);
-        let padded_windows = plan.axes.map(padded);
-        let convolves = |windows| routines.can_convolve(self.dtype, Some(windows));
         let padded_here;
-        let (input, windows) = if convolves(&windows) {
-            (plan.input, windows)
-        } else if pixels(&padded_windows) <= pixels(&windows).saturating_mul(PADDED_MAX)
-            && convolves(&padded_windows)
-        {
-            padded_here = self.padded(call, plan, padded_windows)?;
-            (&padded_here, padded_windows)
+        let input = if windows == plan.axes.map(window) {
+            plan.input
         } else {
-            return Ok(false);
+            padded_here = self.padded(call, plan, windows)?;
+            &padded_here
         };
         let RoutineOperands { filter, bias, out } = *operands;
         let (&[n_images, ..], &[out_channels, ..]) = (out.shape().dims(), filter.shape().dims())

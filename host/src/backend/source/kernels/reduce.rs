@@ -69,7 +69,7 @@ const GROUP_MIN: usize = 32;
 /// Maximum number of elements that an item of a group adds one after the other.
 const TERMS_MAX: usize = 256;
 
-/// The same for columns: the minimum that justifies a second pass.
+/// Minimum number of elements of a column per item of a group that justifies a second pass.
 const COLUMN_TERMS_MIN: usize = 32;
 
 /// Number of elements per item of a group that justifies another item.
