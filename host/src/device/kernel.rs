@@ -305,7 +305,7 @@ impl<'a> KernelContext<'a> {
         }
     }
 
-    /// Creates an execution on a slice of tensors.
+    /// Creates an execution on a slice of tensors, in which spinning workers may help.
     pub(crate) fn on_tensors(
         device: &'a dyn KernelDevice,
         inputs: &'a [Tensor],
@@ -320,7 +320,7 @@ impl<'a> KernelContext<'a> {
             prepacked,
             outputs: RefCell::new(Outputs::Borrowed(outputs)),
             outputs_on_host,
-            help: Help::Pool,
+            help: Help::Spinning,
             interrupts: None,
             setting: Setting::Run(surroundings),
         }
