@@ -41,7 +41,7 @@ const SIDES: [usize; 6] = [64, 128, 256, 512, 1024, 2048];
 /// Numbers in the tensors of elementwise ops and sums: 16 KiB to 64 MiB.
 const LENGTHS: [usize; 4] = [1 << 12, 1 << 16, 1 << 20, 1 << 24];
 
-/// Elements of a row from which devices fuse elementwise nodes.
+/// Elements of a row from which devices fuse elementwise nodes (`backend::source::fusion`).
 const FUSED_ROW_MIN_CPU: usize = 16;
 const FUSED_ROW_MIN_GPU: usize = 128;
 

@@ -11,6 +11,7 @@ use crate::device::AccessedTensors;
 use crate::device::AllocatorAttributes;
 use crate::device::DeviceContext;
 use crate::device::DeviceRun;
+use crate::device::Help;
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
@@ -253,6 +254,7 @@ impl<'a> Probe<'a> {
             &self.prepacked,
             &mut outputs,
             &self.outputs_on_host,
+            Help::Spinning,
             &around,
         );
         self.device.compute(&*self.kernel, &mut context)?;

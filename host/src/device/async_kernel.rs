@@ -13,6 +13,7 @@ use super::cancel::CancelToken;
 use super::context::AccessedTensors;
 use super::context::DeviceContext;
 use super::error::KernelError;
+use super::kernel::Help;
 use super::kernel::Kernel;
 use super::kernel::KernelContext;
 use super::kernel::OutputSlot;
@@ -129,6 +130,7 @@ impl AsyncKernelContext {
             &[],
             &mut self.outputs,
             &self.outputs_on_host,
+            Help::Pool,
             &self.around,
         )
     }

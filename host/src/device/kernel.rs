@@ -305,13 +305,14 @@ impl<'a> KernelContext<'a> {
         }
     }
 
-    /// Creates an execution on a slice of tensors, in which spinning workers may help.
+    /// Creates an execution on a slice of tensors.
     pub(crate) fn on_tensors(
         device: &'a dyn KernelDevice,
         inputs: &'a [Tensor],
         prepacked: &'a [Option<Tensor>],
         outputs: &'a mut [OutputSlot],
         outputs_on_host: &'a [bool],
+        help: Help,
         surroundings: &'a dyn Surroundings,
     ) -> Self {
         Self {
@@ -320,7 +321,7 @@ impl<'a> KernelContext<'a> {
             prepacked,
             outputs: RefCell::new(Outputs::Borrowed(outputs)),
             outputs_on_host,
-            help: Help::Spinning,
+            help,
             interrupts: None,
             setting: Setting::Run(surroundings),
         }

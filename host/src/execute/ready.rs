@@ -66,6 +66,19 @@ impl ReadySet {
         }
     }
 
+    /// Returns the smallest number, or one that was the smallest a moment ago, and leaves it there.
+    pub(super) fn first(&self) -> Option<u32> {
+        let mut index = 0;
+        for level in self.levels.iter().rev() {
+            match level[index].load(SeqCst) {
+                // A bit above may be set over a zero integer for a while.
+                0 => return None,
+                bits => index = index * BITS + bits.trailing_zeros() as usize,
+            }
+        }
+        u32::try_from(index).ok()
+    }
+
     /// Checks whether [`Self::pop`] would find nothing.
     pub(super) fn is_empty(&self) -> bool {
         let top = self.levels.last().map(|level| level[0].load(SeqCst));
@@ -128,8 +141,10 @@ mod tests {
             }
             numbers.sort_unstable();
             numbers.dedup();
+            assert_eq!(set.first(), numbers.first().copied());
             let popped: Vec<u32> = std::iter::from_fn(|| set.pop()).collect();
             assert_eq!(popped, numbers);
+            assert_eq!(set.first(), None);
         }
     }
 

@@ -761,10 +761,13 @@ impl Run {
                 self.ask(helpers, n_offered.min(n_helpers_max + 1 - n_inside));
             }
         }
-        // Work is submitted in the order of ranks: one branch does not wait for all of another.
+        // Work is submitted in the order of ranks: one branch does not wait for all of another. It
+        // comes before work that this thread would compute.
         if next_to != 0
             && let Some(submitted) = next
-            && !self.state.ready.is_empty()
+            && let Some(first) = self.state.ready.first()
+            && first < submitted
+            && compiled.submitted_to(first) != 0
         {
             self.state.ready.insert(submitted);
             return None;

@@ -215,7 +215,7 @@ impl Caller {
         let graph = candidates.graph();
         let is_outside = |device: u32| !candidates.devices().is_in_host_memory[device as usize];
         let copy_ns = |tensor: u32, source: DeviceId, destination: DeviceId| {
-            let link = candidates.link(source, destination);
+            let link = plan.link(source.0, destination.0);
             let (latency_ns, busy_ns) = transfer_ns(candidates, tensor, link);
             latency_ns + busy_ns
         };
@@ -323,6 +323,16 @@ impl PlanDurations<'_> {
         }
     }
 
+    fn link(&self, source: u32, destination: u32) -> LinkRates {
+        let index = source as usize * self.is_host.len() + destination as usize;
+        match self.links.get(index) {
+            Some(&link) => link,
+            None => self
+                .candidates
+                .link(DeviceId(source), DeviceId(destination)),
+        }
+    }
+
     fn executions(&self, node: u32) -> f64 {
         if let Some(measured) = self.measured {
             return measured[node as usize].executions;
@@ -377,15 +387,7 @@ impl Durations for PlanDurations<'_> {
         if graph.edge_kinds()[edge] & EdgeKind::PRELOADED != 0 || times == 0.0 {
             return transfer;
         }
-        let link = match self
-            .links
-            .get(source as usize * self.is_host.len() + destination as usize)
-        {
-            Some(&link) => link,
-            None => self
-                .candidates
-                .link(DeviceId(source), DeviceId(destination)),
-        };
+        let link = self.link(source, destination);
         let (mut latency_ns, mut busy_ns) = transfer_ns(self.candidates, tensor, link);
         if !self.transfers_ns.is_empty()
             && let Some(&measured_ns) = self.transfers_ns.get(&(tensor, source, destination))

@@ -253,8 +253,8 @@ impl Lane {
                 Use::Reads(uses) => uses.history().read.note(self, ticket),
                 Use::Writes(uses) => {
                     let mut history = uses.history();
-                    // Another thread may have used it meanwhile, against the rules for tensors; its
-                    // memory must not be lost.
+                    // Another thread may have used it meanwhile: another piece of a large copy, or
+                    // against the rules for tensors. Its memory must not be lost.
                     history.written.forget(self, ticket, &seen);
                     history.read.forget(self, ticket, &seen);
                     history.written.note(self, ticket);
