@@ -119,30 +119,42 @@ struct Finder<'a> {
     bodies: &'a Bodies,
 }
 
+/// A loop variable to which each iteration adds a constant.
+struct Counter {
+    start: f64,
+    step: f64,
+    body: BodyId,
+}
+
 impl Finder<'_> {
     /// Returns the number of iterations of each body: stated, found, or assumed.
     fn trips(&self, stated: &[(String, f64)]) -> Vec<f64> {
-        let mut trips = vec![TRIPS_ASSUMED; self.bodies.all().len()];
+        let mut conditions = vec![None; self.bodies.all().len()];
         for node in self.graph.nodes() {
-            if self.graph.op(node) == "LoopCond"
-                && let Some(condition) = self.graph.data_inputs(node).next()
-                && let Some(found) = self.trips_of(condition, &mut 0)
-            {
-                trips[self.bodies.of_node(node).index()] = found;
+            if self.graph.op(node) == "LoopCond" {
+                let body = self.bodies.of_node(node).index();
+                conditions[body] = self.graph.data_inputs(node).next();
             }
         }
-        for (body, trips) in self.bodies.all().iter().zip(&mut trips) {
+        let mut trips = vec![TRIPS_ASSUMED; self.bodies.all().len()];
+        // An outer loop has a smaller number than those in it, whose limits may depend on it.
+        for (index, (body, condition)) in self.bodies.all().iter().zip(conditions).enumerate() {
             let stated = stated.iter().rev().find(|(frame, _)| **frame == *body.name);
-            if let Some(&(_, n_iterations)) = stated {
-                *trips = n_iterations;
+            let found = match stated {
+                Some(&(_, n_iterations)) => Some(n_iterations),
+                None => condition.and_then(|condition| self.trips_of(condition, &trips, &mut 0)),
+            };
+            if let Some(found) = found {
+                trips[index] = found;
             }
         }
         trips
     }
 
     /// Returns the number of iterations that a condition allows, if one of its parts compares a
-    /// counter with a constant.
-    fn trips_of(&self, condition: TensorId, n_steps: &mut usize) -> Option<f64> {
+    /// counter with a constant, or with the counter of an outer loop. `trips` has the iterations of
+    /// outer loops.
+    fn trips_of(&self, condition: TensorId, trips: &[f64], n_steps: &mut usize) -> Option<f64> {
         *n_steps += 1;
         if *n_steps > STEPS_MAX {
             return None;
@@ -151,19 +163,19 @@ impl Finder<'_> {
         let inputs: Vec<TensorId> = self.graph.data_inputs(node).collect();
         match (self.graph.op(node), inputs.as_slice()) {
             ("LogicalAnd", &[first, second]) => {
-                let first = self.trips_of(first, n_steps);
-                let second = self.trips_of(second, n_steps);
+                let first = self.trips_of(first, trips, n_steps);
+                let second = self.trips_of(second, trips, n_steps);
                 match (first, second) {
                     (Some(first), Some(second)) => Some(first.min(second)),
                     (found, None) | (None, found) => found,
                 }
             }
-            ("Identity", &[input]) => self.trips_of(input, n_steps),
+            ("Identity", &[input]) => self.trips_of(input, trips, n_steps),
             ("Less", &[counter, limit]) | ("Greater", &[limit, counter]) => {
-                self.count(counter, limit, false)
+                self.count(counter, limit, false, trips)
             }
             ("LessEqual", &[counter, limit]) | ("GreaterEqual", &[limit, counter]) => {
-                self.count(counter, limit, true)
+                self.count(counter, limit, true, trips)
             }
             _ => None,
         }
@@ -171,16 +183,41 @@ impl Finder<'_> {
 
     /// Returns how often a counter is below a limit. A counter that counts down has the two
     /// arguments the other way round.
-    fn count(&self, counter: TensorId, limit: TensorId, includes_limit: bool) -> Option<f64> {
-        if let (Some((start, step)), Some(limit)) = (self.counter(counter), self.constant(limit)) {
-            return n_steps(limit - start, step, includes_limit);
+    fn count(
+        &self,
+        counter: TensorId,
+        limit: TensorId,
+        includes_limit: bool,
+        trips: &[f64],
+    ) -> Option<f64> {
+        let average = |limits: [f64; 2], start: f64, step: f64, sign: f64| {
+            let n_steps = |limit: f64| n_steps(sign * (limit - start), sign * step, includes_limit);
+            Some((n_steps(limits[0])? + n_steps(limits[1])?) / 2.0)
+        };
+        if let Some(up) = self.counter(counter)
+            && let Some(limits) = self.limits(limit, up.body, trips)
+        {
+            return average(limits, up.start, up.step, 1.0);
         }
-        let (start, step) = self.counter(limit)?;
-        n_steps(start - self.constant(counter)?, -step, includes_limit)
+        let down = self.counter(limit)?;
+        let limits = self.limits(counter, down.body, trips)?;
+        average(limits, down.start, down.step, -1.0)
     }
 
-    /// Returns start and step of a loop variable to which each iteration adds a constant.
-    fn counter(&self, tensor: TensorId) -> Option<(f64, f64)> {
+    /// Returns what a counter of the loop `body` is compared with: twice a constant, or the first
+    /// and the last value of a counter of an outer loop.
+    fn limits(&self, tensor: TensorId, body: BodyId, trips: &[f64]) -> Option<[f64; 2]> {
+        if let Some(constant) = self.constant(tensor) {
+            return Some([constant; 2]);
+        }
+        let outer = self.counter(tensor)?;
+        let n_trips = trips[outer.body.index()];
+        let last = outer.start + outer.step * (n_trips - 1.0).max(0.0);
+        (outer.body.0 < body.0).then_some([outer.start, last])
+    }
+
+    /// Returns a loop variable to which each iteration adds a constant.
+    fn counter(&self, tensor: TensorId) -> Option<Counter> {
         let (merge, _) = self.graph.producer(self.origin(tensor));
         if !is_merge(self.graph.op(merge)) {
             return None;
@@ -205,13 +242,15 @@ impl Finder<'_> {
             return None;
         };
         let is_variable = |tensor| self.graph.producer(self.origin(tensor)).0 == merge;
-        if is_variable(first) {
-            return Some((start, sign * self.constant(second)?));
-        }
-        if is_variable(second) && sign > 0.0 {
-            return Some((start, self.constant(first)?));
-        }
-        None
+        let step = if is_variable(first) {
+            sign * self.constant(second)?
+        } else if is_variable(second) && sign > 0.0 {
+            self.constant(first)?
+        } else {
+            return None;
+        };
+        let body = self.bodies.of_node(merge);
+        Some(Counter { start, step, body })
     }
 
     /// Follows a tensor back through nodes that pass it on, up to the start of an iteration.
