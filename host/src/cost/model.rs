@@ -90,6 +90,7 @@ mod tests {
         DeviceRates {
             flops_per_s,
             memory_bytes_per_s,
+            launch_ns: 500.0,
             ..DeviceRates::default_cpu(1)
         }
     }

@@ -51,10 +51,18 @@ pub struct LinkRates {
     pub ns_per_byte: f64,
 }
 
+impl LinkRates {
+    /// Whether both are finite and not negative.
+    pub(crate) fn is_sound(&self) -> bool {
+        let parts = [self.latency_ns, self.ns_per_byte];
+        parts.iter().all(|part| part.is_finite() && *part >= 0.0)
+    }
+}
+
 impl DeviceRates {
     /// Documented default of a CPU device: one server core's worth of AVX-512 `f32` per thread is
     /// about 100 GFLOP/s in practice, a device gets 8 B/ns of memory bandwidth, a kernel costs
-    /// 500 ns, and a copy between two CPU devices runs at 10 GB/s after 1 us. Round figures for
+    /// 80 ns, and a copy between two CPU devices runs at 10 GB/s after 1 us. Round figures for
     /// planning, marked uncalibrated.
     pub fn default_cpu(n_threads: usize) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "thread counts are small")]
@@ -62,7 +70,7 @@ impl DeviceRates {
         Self {
             flops_per_s: 100e9 * threads,
             memory_bytes_per_s: 8e9,
-            launch_ns: 500.0,
+            launch_ns: 80.0,
             is_calibrated: false,
             queues: 1,
             host_link: HostLink::same(LinkRates {
