@@ -20,12 +20,14 @@ use std::collections::BinaryHeap;
 
 use crate::graph::Rows;
 
+mod journal;
 mod resources;
 #[cfg(test)]
 mod tests;
 
 pub use resources::Resources;
 
+use journal::Journal;
 use resources::NONE;
 use resources::Route;
 use resources::to_u32;
@@ -47,6 +49,13 @@ pub trait Durations {
     fn n_threads(&self, node: u32, device: u32) -> f64 {
         let _ = (node, device);
         1.0
+    }
+
+    /// Returns whether an edge takes no time between any two devices. `position` is its index in
+    /// [`Self::successors`].
+    fn is_free(&self, position: usize) -> bool {
+        let _ = position;
+        false
     }
 
     /// Returns the transfer of an edge's tensor from one device to another. `position` is the index
@@ -107,8 +116,11 @@ pub struct Estimate {
     instant: Vec<u32>,
     /// Transfers of one node: with destination and reader.
     outgoing: Vec<(Transfer, u32, u32)>,
-    is_up_to_date: bool,
+    /// From when the schedule is out of date; +inf if it is not.
+    changed_from_ns: f64,
     makespan_ns: f64,
+    /// Exists from the first move on.
+    journal: Option<Box<Journal>>,
 }
 
 #[derive(Debug, Default)]
@@ -116,6 +128,21 @@ struct Pool {
     n_free: u32,
     /// Ready nodes and copies, by start order, then id.
     ready: BinaryHeap<(i64, Reverse<u32>)>,
+}
+
+impl Clone for Pool {
+    fn clone(&self) -> Self {
+        Self {
+            n_free: self.n_free,
+            ready: self.ready.clone(),
+        }
+    }
+
+    /// Keeps the buffer, unlike a derived implementation.
+    fn clone_from(&mut self, other: &Self) {
+        self.n_free = other.n_free;
+        self.ready.clone_from(&other.ready);
+    }
 }
 
 /// Copies start before nodes.
@@ -131,7 +158,7 @@ struct Copy {
 
 /// A chip whose threads several kernels share. All of them advance at one rate, so their ends are
 /// kept on a clock that advances at that rate.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Chip {
     n_threads: f64,
     /// Threads that the running kernels would use.
@@ -231,23 +258,38 @@ impl Estimate {
             touched: Vec::new(),
             instant: Vec::new(),
             outgoing: Vec::new(),
-            is_up_to_date: false,
+            changed_from_ns: f64::NEG_INFINITY,
             makespan_ns: 0.0,
+            journal: None,
             resources,
         }
     }
 
-    /// Marks the schedule as outdated after the plan has changed.
+    /// Marks the schedule as out of date after the plan has changed.
     pub fn invalidate(&mut self) {
-        self.is_up_to_date = false;
+        self.changed_from_ns = f64::NEG_INFINITY;
     }
 
-    /// Returns when the last node ends, in ns. Computes the schedule only once after each
-    /// [`Self::invalidate`].
+    /// Marks the schedule as out of date after a node has moved to another device. The next
+    /// schedule costs only the part that depends on the moved nodes.
+    pub fn invalidate_node(&mut self, node: u32) {
+        match &self.journal {
+            Some(journal) => {
+                let from_ns = journal.depends_from_ns(node);
+                self.changed_from_ns = self.changed_from_ns.min(from_ns);
+            }
+            None => {
+                self.journal = Some(Box::new(Journal::new(self.n_waits.len())));
+                self.changed_from_ns = f64::NEG_INFINITY;
+            }
+        }
+    }
+
+    /// Returns when the last node ends, in ns. Computes the schedule only if it is out of date.
     pub fn makespan_ns(&mut self, durations: &impl Durations, schedule: Schedule<'_>) -> f64 {
-        if !self.is_up_to_date {
+        if self.changed_from_ns < f64::INFINITY {
             self.run(durations, schedule);
-            self.is_up_to_date = true;
+            self.changed_from_ns = f64::INFINITY;
         }
         self.makespan_ns
     }
@@ -263,20 +305,24 @@ impl Estimate {
     }
 
     fn run(&mut self, durations: &impl Durations, schedule: Schedule<'_>) {
-        self.reset(durations, schedule);
-        for node in 0..to_u32(self.n_waits.len()) {
-            if self.n_waits[node as usize] == 0 {
-                self.arrive(durations, schedule, node, 0.0);
+        if !self.go_back(durations, schedule) {
+            self.reset(durations, schedule);
+            for node in 0..to_u32(self.n_waits.len()) {
+                if self.n_waits[node as usize] == 0 {
+                    self.arrive(durations, schedule, node, 0.0);
+                }
             }
+            self.settle(durations, schedule, 0.0);
         }
-        self.settle(durations, schedule, 0.0);
         while let Some(&Reverse(Event { at_ns: now_ns, .. })) = self.events.peek() {
+            let mut n_events = 0;
             // All events of one instant are processed before any node starts, so that the start
             // order decides and not chance.
             while let Some(&Reverse(event)) = self.events.peek()
                 && event.at_ns <= now_ns
             {
                 self.events.pop();
+                n_events += 1;
                 match event.what {
                     FINISH => {
                         let pool = match self.copy_of(event.id) {
@@ -296,11 +342,63 @@ impl Estimate {
                 }
             }
             self.settle(durations, schedule, now_ns);
+            self.record(n_events, now_ns);
         }
+    }
+
+    /// Copies the state to a checkpoint if it is time for one.
+    fn record(&mut self, n_events: usize, now_ns: f64) {
+        let Some(journal) = &mut self.journal else {
+            return;
+        };
+        let n_ready: usize = self.pools.iter().map(|pool| pool.ready.len() + 1).sum();
+        let n_running: usize = self.chips.iter().map(|chip| chip.running.len() + 1).sum();
+        let n_entries = n_ready + n_running + self.events.len() + self.link_free_ns.len();
+        let Some(checkpoint) = journal.next_checkpoint(n_events, n_entries) else {
+            return;
+        };
+        checkpoint.at_ns = now_ns;
+        checkpoint.makespan_ns = self.makespan_ns;
+        checkpoint.n_copies = self.copies.len();
+        checkpoint.n_readers = self.readers.len();
+        checkpoint.pools.clone_from(&self.pools);
+        checkpoint.chips.clone_from(&self.chips);
+        checkpoint.link_free_ns.clone_from(&self.link_free_ns);
+        checkpoint.events.clone_from(&self.events);
+    }
+
+    /// Restores the state before the first change, if there is a checkpoint.
+    fn go_back(&mut self, durations: &impl Durations, schedule: Schedule<'_>) -> bool {
+        let Some(journal) = &mut self.journal else {
+            return false;
+        };
+        let checkpoint = journal.go_back(self.changed_from_ns, |node, ready_before_ns| {
+            self.ready_ns[node as usize] = ready_before_ns;
+            self.n_waits[node as usize] += 1;
+        });
+        let Some(checkpoint) = checkpoint else {
+            return false;
+        };
+        self.makespan_ns = checkpoint.makespan_ns;
+        self.copies.truncate(checkpoint.n_copies);
+        self.readers.truncate(checkpoint.n_readers);
+        self.pools.clone_from(&checkpoint.pools);
+        self.chips.clone_from(&checkpoint.chips);
+        self.link_free_ns.clone_from(&checkpoint.link_free_ns);
+        self.events.clone_from(&checkpoint.events);
+        for &(_, Reverse(id)) in self.pools.iter().flat_map(|pool| &pool.ready) {
+            if let Some(work_ns) = self.finish_ns.get_mut(id as usize) {
+                *work_ns = durations.work_ns(id, schedule.devices[id as usize]);
+            }
+        }
+        true
     }
 
     fn reset(&mut self, durations: &impl Durations, schedule: Schedule<'_>) {
         self.makespan_ns = 0.0;
+        if let Some(journal) = &mut self.journal {
+            journal.clear();
+        }
         self.events.clear();
         self.copies.clear();
         self.readers.clear();
@@ -350,6 +448,9 @@ impl Estimate {
         now_ns: f64,
     ) {
         let index = node as usize;
+        if let Some(journal) = &mut self.journal {
+            journal.depends(node, now_ns);
+        }
         let work_ns = durations.work_ns(node, schedule.devices[index]);
         if work_ns <= 0.0 {
             self.starts_ns[index] = now_ns;
@@ -466,7 +567,13 @@ impl Estimate {
         for position in successors.range(producer) {
             let node = successors.items[position];
             let destination = schedule.devices[node as usize];
-            if destination == source {
+            let is_free = durations.is_free(position);
+            if let Some(journal) = &mut self.journal
+                && !is_free
+            {
+                journal.depends(node, now_ns);
+            }
+            if is_free || destination == source {
                 self.deliver(durations, schedule, node, now_ns, now_ns);
             } else {
                 let transfer = durations.transfer(position, source, destination);
@@ -527,14 +634,14 @@ impl Estimate {
                     self.touched.push(pool);
                     return;
                 }
-                Route::Links(link_out, link_in) if transfer.busy_ns > 0.0 => {
+                Route::Links(links) if transfer.busy_ns > 0.0 => {
                     let mut start_ns = now_ns;
-                    for link in [link_out, link_in] {
+                    for link in links {
                         if let Some(&free_ns) = self.link_free_ns.get(link as usize) {
                             start_ns = start_ns.max(free_ns);
                         }
                     }
-                    for link in [link_out, link_in] {
+                    for link in links {
                         if let Some(free_ns) = self.link_free_ns.get_mut(link as usize) {
                             *free_ns = start_ns + transfer.busy_ns;
                         }
@@ -559,7 +666,11 @@ impl Estimate {
         now_ns: f64,
     ) {
         let index = node as usize;
-        let ready_ns = self.ready_ns[index].max(arrival_ns);
+        let ready_before_ns = self.ready_ns[index];
+        if let Some(journal) = &mut self.journal {
+            journal.delivered(node, ready_before_ns);
+        }
+        let ready_ns = ready_before_ns.max(arrival_ns);
         self.ready_ns[index] = ready_ns;
         self.n_waits[index] -= 1;
         if self.n_waits[index] > 0 {

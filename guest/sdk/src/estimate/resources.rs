@@ -21,6 +21,8 @@ pub struct Resources {
     /// Per chip with threads, their number.
     pub(super) chip_threads: Vec<f64>,
     pub(super) n_links: u32,
+    /// Per host its links to other hosts; empty if all devices are at one.
+    hosts: Vec<(u32, u32)>,
     /// Links for single pairs of devices, sorted: (source, destination, link).
     pairs: Vec<(u32, u32, u32)>,
 }
@@ -33,6 +35,12 @@ pub(super) struct DeviceResources {
     link_in: u32,
     /// The pool that copies between this device and others with the same pool here.
     copies: u32,
+    /// Host, as an index.
+    host: u32,
+    /// Network of devices, and the links to and from it.
+    network: u32,
+    network_out: u32,
+    network_in: u32,
 }
 
 /// Queues that are filled together, stored at the first one.
@@ -65,6 +73,10 @@ impl Resources {
             link_out: NONE,
             link_in: NONE,
             copies: NONE,
+            host: 0,
+            network: NONE,
+            network_out: NONE,
+            network_in: NONE,
         };
         resources.devices = chips.iter().map(of_chip).collect();
         resources
@@ -140,6 +152,38 @@ impl Resources {
         self
     }
 
+    /// Puts a device at a host with these links to other hosts. Transfers between devices of two
+    /// hosts take the links of both devices and of both hosts.
+    ///
+    /// # Panics
+    /// If there is no such device.
+    #[must_use]
+    pub fn with_host_of(mut self, device: u32, host: u32, link_out: u32, link_in: u32) -> Self {
+        self.devices[device as usize].host = host;
+        if self.hosts.len() <= host as usize {
+            self.hosts.resize(host as usize + 1, (NONE, NONE));
+        }
+        self.hosts[host as usize] = (link_out, link_in);
+        for link in [link_out, link_in] {
+            self.n_links = self.n_links.max(link.wrapping_add(1));
+        }
+        self
+    }
+
+    /// Connects a device with the others of a network: transfers among them take these links of
+    /// both devices, and no others.
+    ///
+    /// # Panics
+    /// If there is no such device.
+    #[must_use]
+    pub fn with_network(mut self, device: u32, network: u32, link_out: u32, link_in: u32) -> Self {
+        let resources = &mut self.devices[device as usize];
+        resources.network = network;
+        (resources.network_out, resources.network_in) = (link_out, link_in);
+        self.n_links = self.n_links.max(link_out + 1).max(link_in + 1);
+        self
+    }
+
     /// Gives a pair of devices a link of its own, in one direction.
     #[must_use]
     pub fn with_link_between(mut self, source: u32, destination: u32, link: u32) -> Self {
@@ -162,12 +206,22 @@ impl Resources {
         if from.copies != NONE && from.copies == to.copies {
             return Route::Host(from.copies);
         }
+        if from.network != NONE && from.network == to.network {
+            return Route::Links([from.network_out, to.network_in, NONE, NONE]);
+        }
         let key = (source, destination);
         let by_pair = |&(source, destination, _): &(u32, u32, u32)| (source, destination);
-        match self.pairs.binary_search_by_key(&key, by_pair) {
-            Ok(index) => Route::Links(self.pairs[index].2, NONE),
-            Err(_) => Route::Links(from.link_out, to.link_in),
+        if let Ok(index) = self.pairs.binary_search_by_key(&key, by_pair) {
+            return Route::Links([self.pairs[index].2, NONE, NONE, NONE]);
         }
+        if from.host == to.host {
+            return Route::Links([from.link_out, to.link_in, NONE, NONE]);
+        }
+        let (out, into) = (
+            self.hosts[from.host as usize].0,
+            self.hosts[to.host as usize].1,
+        );
+        Route::Links([from.link_out, out, into, to.link_in])
     }
 }
 
@@ -175,8 +229,8 @@ impl Resources {
 pub(super) enum Route {
     /// A queue of this pool.
     Host(u32),
-    /// These links, or none.
-    Links(u32, u32),
+    /// These links; [`NONE`] is no link.
+    Links([u32; 4]),
 }
 
 /// Converts a number of edges, nodes or queues. Graphs have fewer than 2^32.

@@ -29,6 +29,8 @@ struct Case {
     items: Vec<u32>,
     /// Per edge; control edges carry nothing.
     is_control: Vec<bool>,
+    /// Per edge, whether it takes no time.
+    is_free: Vec<bool>,
     n_predecessors: Vec<usize>,
     work_ns: Vec<f64>,
     /// Per device, divides the work.
@@ -59,6 +61,10 @@ impl Durations for Case {
 
     fn n_threads(&self, node: u32, _: u32) -> f64 {
         self.n_threads.get(node as usize).copied().unwrap_or(1.0)
+    }
+
+    fn is_free(&self, position: usize) -> bool {
+        self.is_free.get(position).copied().unwrap_or(false)
     }
 
     fn transfer(&self, position: usize, _: u32, _: u32) -> Transfer {
@@ -109,6 +115,10 @@ impl Case {
     /// each other in the order of their ids.
     fn random(random: &mut Random, n_devices: usize, is_ordered: bool) -> Self {
         let n_nodes = 1 + random.below(30);
+        Self::random_of(random, n_nodes, n_devices, is_ordered)
+    }
+
+    fn random_of(random: &mut Random, n_nodes: usize, n_devices: usize, is_ordered: bool) -> Self {
         let mut nodes = Vec::new();
         for _ in 0..n_nodes {
             let work_ns = if random.below(5) == 0 {
@@ -141,13 +151,16 @@ impl Case {
         case
     }
 
-    fn makespan_ns(&self, resources: Resources) -> f64 {
-        let schedule = Schedule {
+    fn schedule(&self) -> Schedule<'_> {
+        Schedule {
             devices: &self.devices,
             start_order: self.order.as_deref(),
             queues: None,
-        };
-        Estimate::new(self.work_ns.len(), resources).makespan_ns(self, schedule)
+        }
+    }
+
+    fn makespan_ns(&self, resources: Resources) -> f64 {
+        Estimate::new(self.work_ns.len(), resources).makespan_ns(self, self.schedule())
     }
 
     /// Returns the makespan on devices with so many queues each, without shared links and chips:
@@ -272,6 +285,37 @@ fn in_a_fixed_order_less_work_and_faster_devices_and_links_never_take_longer() {
                 after_ns <= before_ns * (1.0 + 1e-12),
                 "change {index}: {after_ns} {before_ns}"
             );
+        }
+    }
+}
+
+#[test]
+fn after_moves_the_schedule_is_that_of_a_new_estimate() {
+    let mut random = Random(4);
+    let all_resources: [fn() -> Resources; 4] = [
+        || apart(4),
+        || with_links(4).with_link_of(0, 16, 16),
+        || apart(4).with_host(&[0, 1], &[2], 2).with_chip(&[0, 1], 3.0),
+        || Resources::new(&[0, 0, 1, 1], &[2, 1, 3, 1]).with_link_of(2, 0, 1),
+    ];
+    for resources in all_resources.into_iter().cycle().take(60) {
+        let mut case = Case::random_of(&mut random, 200, 4, false);
+        let by_chance = |_: usize| random.below(4) == 0;
+        case.is_free = (0..case.items.len()).map(by_chance).collect();
+        case.n_threads = (0..200).map(|node| f64::from(node % 3 + 1)).collect();
+        let mut estimate = Estimate::new(200, resources());
+        for _ in 0..50 {
+            // Some evaluations cover several moves, and some moves change nothing.
+            for _ in 0..1 + random.below(3) {
+                let node = random.below(200);
+                case.devices[node] = to_u32(random.below(4));
+                estimate.invalidate_node(to_u32(node));
+            }
+            let mut fresh = Estimate::new(200, resources());
+            let expected_ns = fresh.makespan_ns(&case, case.schedule());
+            assert_eq!(estimate.makespan_ns(&case, case.schedule()), expected_ns);
+            assert_eq!(estimate.starts_ns(), fresh.starts_ns());
+            assert_eq!(estimate.finish_ns(), fresh.finish_ns());
         }
     }
 }
