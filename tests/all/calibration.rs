@@ -203,6 +203,37 @@ fn invalid_rates_are_not_stored() {
     assert!(calibrations.find(&*npu()).unwrap().is_none());
 }
 
+#[test]
+fn links_between_devices_are_stored_for_both_directions() {
+    let folder = tempfile::tempdir().unwrap();
+    let numbered = |index: u32| {
+        let name = format!("/job:localhost/replica:0/task:0/device:NPU:{index}");
+        FakeDevice::new(&name, "NPU").shared()
+    };
+    let link = LinkRates {
+        latency_ns: 700.0,
+        ns_per_byte: 0.02,
+    };
+    let (first, second) = (numbered(0), numbered(1));
+    let calibrations = in_folder(folder.path());
+    calibrations.keep_link(&*second, &*first, link).unwrap();
+    let unsound = LinkRates {
+        ns_per_byte: f64::NAN,
+        ..link
+    };
+    let error = calibrations.keep_link(&*first, &*second, unsound);
+    assert!(matches!(error, Err(CalibrationsError::Unsound { .. })));
+
+    let cpu = FakeDevice::new("/job:localhost/replica:0/task:0/device:CPU:0", "CPU").shared();
+    let set = DeviceSet::new([cpu, numbered(0), numbered(1), numbered(2)]);
+    let (set, problems) = in_folder(folder.path()).apply(&set);
+    assert!(problems.is_empty(), "{problems:?}");
+    let expected = [(1, 2), (2, 1)].map(|(from, to)| (DeviceId(from), DeviceId(to), link));
+    assert_eq!(set.links().collect::<Vec<_>>(), expected);
+    let isolated = set.isolated().unwrap();
+    assert_eq!(isolated.links().collect::<Vec<_>>(), expected);
+}
+
 /// A device that receives the tensors used by kernels, like a device that is still working when
 /// they return.
 #[derive(Debug)]

@@ -41,6 +41,7 @@ mod fused_matmuls;
 mod fusion;
 #[cfg(feature = "cli")]
 mod invariance;
+mod links;
 #[cfg(target_os = "linux")]
 mod lost;
 

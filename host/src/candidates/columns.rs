@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::candidates::host_memory::HostMemory;
 use crate::candidates::origin::Origin;
-use crate::device::{DeviceSet, KernelRegistry, LinkRates};
+use crate::device::{DeviceSet, KernelRegistry, LinkRates, Topology};
 use crate::graph::{Csr, Graph, NodeId};
 use crate::names::DeviceId;
 use crate::trace::RunProfile;
@@ -91,6 +91,8 @@ pub struct DeviceColumns {
     pub links: Vec<LinkRates>,
     /// Pairs that differ from their domains' link: (source, destination, link), sorted.
     pub link_exceptions: Vec<(DeviceId, DeviceId, LinkRates)>,
+    /// How the devices of several hosts are connected, if the device set states it.
+    pub topology: Option<Arc<Topology>>,
     /// Devices of one chip share a number.
     pub chips: Vec<u32>,
     /// Threads of the chip that a kernel computes with ([`Device::chip_threads`]), or 0.

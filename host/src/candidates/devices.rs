@@ -9,6 +9,7 @@ use crate::cost::CostModel;
 use crate::cost::LinkEnd;
 use crate::device::DeviceSet;
 use crate::device::LinkRates;
+use crate::device::Topology;
 use crate::names::DeviceId;
 
 /// Returns the columns of devices, and the cost classes of the cost table's columns. Devices share
@@ -21,33 +22,19 @@ pub(super) fn device_columns(
     classes: CostClasses,
     n_host_threads: usize,
 ) -> (DeviceColumns, Vec<CostClass>) {
-    let mut domains: Vec<LinkEnd> = Vec::new();
-    let link_domain = devices
-        .iter()
-        .map(|(id, device)| {
-            let end = LinkEnd::of(&**device, &devices.rates(id));
-            let index = domains
-                .iter()
-                .position(|known| *known == end)
-                .unwrap_or_else(|| {
-                    domains.push(end);
-                    domains.len() - 1
-                });
-            to_u32(index)
-        })
-        .collect();
-    let links: Vec<LinkRates> = domains
-        .iter()
-        .flat_map(|&src| domains.iter().map(move |&dst| model.link(src, dst)))
-        .collect();
-    let n_domains = to_u32(domains.len());
+    let (link_domain, links) = match devices.topology() {
+        Some(topology) => domains_of_topology(topology),
+        None => domains_of_one_host(devices, model),
+    };
+    let n_domains = to_u32(links.len().isqrt());
     let of_class = |class: &u32| &classes.classes[*class as usize];
     let ordinals: Vec<u32> = (0..to_u32(devices.len())).collect();
     let capacity: Vec<u64> = devices
         .iter()
         .map(|(_, device)| device.memory_capacity_bytes())
         .collect();
-    let n_processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let of_this_machine = || std::thread::available_parallelism().map_or(1, usize::from);
+    let n_processors = devices.n_processors().unwrap_or_else(of_this_machine);
     let n_host_threads = match n_host_threads {
         0 => n_processors,
         n_threads => n_threads,
@@ -57,7 +44,8 @@ pub(super) fn device_columns(
         link_domain,
         n_link_domains: n_domains,
         links,
-        link_exceptions: Vec::new(),
+        link_exceptions: devices.links().collect(),
+        topology: devices.topology().cloned(),
         chips: devices.chips(),
         chip_threads: devices
             .iter()
@@ -93,6 +81,65 @@ pub(super) fn device_columns(
         cost_class: classes.of_device,
     };
     (columns, classes.classes)
+}
+
+/// Returns the link domain of each device, and the matrix of links between domains, row-major.
+fn domains_of_one_host(devices: &DeviceSet, model: &CostModel) -> (Vec<u32>, Vec<LinkRates>) {
+    let mut domains: Vec<LinkEnd> = Vec::new();
+    let link_domain = devices.iter().map(|(id, device)| {
+        let end = LinkEnd::of(&**device, &devices.rates(id));
+        let known = domains.iter().position(|known| *known == end);
+        to_u32(known.unwrap_or_else(|| {
+            domains.push(end);
+            domains.len() - 1
+        }))
+    });
+    let link_domain = link_domain.collect();
+    let links = domains
+        .iter()
+        .flat_map(|&src| domains.iter().map(move |&dst| model.link(src, dst)));
+    let links = links.collect();
+    (link_domain, links)
+}
+
+/// Does the same for devices of several hosts.
+fn domains_of_topology(topology: &Topology) -> (Vec<u32>, Vec<LinkRates>) {
+    let is_alone = topology.has_one_device();
+    // The first two devices of each domain.
+    let mut domains: Vec<(DeviceId, Option<DeviceId>)> = Vec::new();
+    let devices = (0..to_u32(topology.devices.len())).map(DeviceId);
+    let link_domain = devices.map(|device| {
+        let are_alike = |known: &(DeviceId, _)| topology.are_alike(known.0, device, &is_alone);
+        match domains.iter().position(are_alike) {
+            Some(known) => {
+                domains[known].1.get_or_insert(device);
+                to_u32(known)
+            }
+            None => {
+                domains.push((device, None));
+                to_u32(domains.len() - 1)
+            }
+        }
+    });
+    let link_domain = link_domain.collect();
+    let links = domains.iter().enumerate().flat_map(|(row, &(source, _))| {
+        domains
+            .iter()
+            .enumerate()
+            .map(move |(column, &(first, second))| {
+                // Within a domain, the link is that between two of its devices, if it has two.
+                match (row == column, second) {
+                    (true, Some(second)) => topology.link(source, second),
+                    (true, None) => LinkRates {
+                        latency_ns: 0.0,
+                        ns_per_byte: 0.0,
+                    },
+                    (false, _) => topology.link(source, first),
+                }
+            })
+    });
+    let links = links.collect();
+    (link_domain, links)
 }
 
 /// Rejects links with invalid costs, whether a device or an app stated them, since they would make

@@ -23,8 +23,10 @@ use crate::cost::Calibration;
 use crate::cost::Calibrations;
 use crate::cost::MeasuredKernel;
 use crate::cost::OTHERS_BUSY_MAX;
+use crate::cost::calibrate_pair;
 use crate::cost::calibrate_with_progress;
 use crate::cost::computes_alike;
+use crate::cost::pairs_with_direct_copies;
 use crate::device::Device;
 use crate::device::DeviceAttributes;
 use crate::device::DeviceDetails;
@@ -72,6 +74,8 @@ struct Report {
     without_devices: Vec<AbsentType>,
     types: Vec<TypeRow>,
     physical_devices: Vec<PhysicalRow>,
+    /// Copies between two devices that do not pass through host memory.
+    links: Vec<LinkRow>,
     numa_nodes: Vec<NumaNode>,
     /// Why NUMA nodes are unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,6 +98,13 @@ struct DeviceRow {
     /// Why `--calibrate` did not measure this device.
     #[serde(skip_serializing_if = "Option::is_none")]
     calibration_error: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct LinkRow {
+    source: String,
+    destination: String,
+    rates: LinkRates,
 }
 
 /// A device type with a factory or a placeholder, in the order in which devices are made.
@@ -234,6 +245,7 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
             .collect(),
         physical_devices: physical_devices(factories, &listings),
         without_devices: listings.into_iter().filter_map(absent).collect(),
+        links: link_rows(devices),
         numa_nodes,
         numa_error,
     };
@@ -299,10 +311,26 @@ fn measure(
         }
         progress.advance();
     }
+    progress.set_message("measuring copies between devices".to_owned());
+    let mut links = Vec::new();
+    for (first, second) in pairs_with_direct_copies(devices) {
+        let (Some(first), Some(second)) = (devices.get(first), devices.get(second)) else {
+            continue;
+        };
+        match calibrate_pair(&**first, &**second, &CalibrateOptions::default()) {
+            Ok(link) => links.extend(link.map(|link| (first, second, link))),
+            Err(err) => output.note(err),
+        }
+    }
     drop(progress);
     for (device, calibration) in measured {
         if let Err(err) = calibrations.keep(&**device, calibration) {
             output.note(format_args!("{}: {err}", device.attributes().name));
+        }
+    }
+    for (first, second, link) in links {
+        if let Err(err) = calibrations.keep_link(&**first, &**second, link) {
+            output.note(format_args!("{}: {err}", first.attributes().name));
         }
     }
     with_rates(devices, Some(&calibrations), errors, output)
@@ -372,6 +400,21 @@ fn absent(listing: PhysicalListing) -> Option<AbsentType> {
         reason,
         remedy,
     })
+}
+
+fn link_rows(devices: &DeviceSet) -> Vec<LinkRow> {
+    let name = |id| {
+        let device = devices.get(id);
+        device.map_or_else(String::new, |device| device.attributes().name.clone())
+    };
+    let links = devices.links();
+    links
+        .map(|(source, destination, rates)| LinkRow {
+            source: name(source),
+            destination: name(destination),
+            rates,
+        })
+        .collect()
 }
 
 fn physical_devices(factories: &FactoryRegistry, listings: &[PhysicalListing]) -> Vec<PhysicalRow> {
@@ -445,6 +488,14 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
         if let Some(links) = links_text(&row.attributes) {
             output.line(format_args!("{}: linked to {links}", row.attributes.name))?;
         }
+    }
+    for link in &report.links {
+        output.line(format_args!(
+            "{}: copies to {} cost {}",
+            link.source,
+            link.destination,
+            show_link(link.rates)
+        ))?;
     }
     output.line(count(report.devices.len(), "device"))?;
     let placeholders = report.types.iter().filter(|row| row.is_placeholder);

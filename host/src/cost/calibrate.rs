@@ -1,6 +1,9 @@
 //! Measures one device: matmuls, elementwise ops, sums, launches, waits, and its link to the host.
 
 mod copies;
+mod pairs;
+
+pub use pairs::calibrate_pair;
 
 use std::mem;
 use std::panic::AssertUnwindSafe;
@@ -27,6 +30,7 @@ use crate::device::Device;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
+use crate::device::LinkRates;
 use crate::device::ProcessorKind;
 use crate::device::panic_message;
 use crate::graph::AttrValue;
@@ -49,6 +53,9 @@ const FUSED_ROW_MIN_GPU: usize = 128;
 /// from the processor's last cache, not from that of a core.
 const COLD_BYTES_MIN: u64 = 512 << 10;
 const N_COLD: usize = 4;
+
+/// Bytes that are copied.
+const COPIES_BYTES: [usize; 4] = [4, 64 << 10, 1 << 20, 16 << 20];
 
 /// Side of the square matrices of the reference.
 const REFERENCE_SIDE: usize = 128;
@@ -527,13 +534,8 @@ impl<'d> Bench<'d> {
         self.probe("Relu", &attrs, &[("features", operand)])
     }
 
-    /// Host memory filled with ones, since no kernel is slow for that value.
     fn ones(&self, dims: &[usize]) -> Result<Tensor, KernelError> {
-        let mut tensor = Tensor::zeros(&self.host, DType::F32, Shape::from(dims))?;
-        if let Some(values) = tensor.as_slice_mut::<f32>() {
-            values.fill(1.0);
-        }
-        Ok(tensor)
+        ones(&self.host, dims)
     }
 
     /// Whether so many bytes leave most of the memory for outputs that the device still uses.
@@ -560,6 +562,30 @@ impl<'d> Bench<'d> {
     fn sample(&mut self, of: String, ns: f64, rate_per_s: f64) {
         self.found.samples.push(Sample { of, ns, rate_per_s });
     }
+}
+
+/// Returns host memory filled with ones, since no kernel is slow for that value.
+fn ones(host: &HostAllocator, dims: &[usize]) -> Result<Tensor, KernelError> {
+    let mut tensor = Tensor::zeros(host, DType::F32, Shape::from(dims))?;
+    if let Some(values) = tensor.as_slice_mut::<f32>() {
+        values.fill(1.0);
+    }
+    Ok(tensor)
+}
+
+/// Returns the cost of copies, by the times of copies of growing sizes (bytes, ns): the time of the
+/// smallest one is the latency.
+fn link_rates(times: &[(f64, f64)]) -> Option<LinkRates> {
+    let (&(_, latency_ns), others) = times.split_first()?;
+    // From sizes whose time is not mostly latency. A device that shares its memory with the host
+    // has none.
+    let slopes = others
+        .iter()
+        .map(|(bytes, ns)| (ns - latency_ns).max(0.0) / bytes);
+    Some(LinkRates {
+        latency_ns,
+        ns_per_byte: rounded(median(slopes.collect())),
+    })
 }
 
 /// The median rate of those that are large enough, or of all if none is.

@@ -16,6 +16,8 @@ use crate::cost::source::KernelCosts;
 use crate::device::Device;
 use crate::device::DeviceSet;
 use crate::device::KernelDevice;
+use crate::device::LinkRates;
+use crate::names::DeviceId;
 use crate::store::CacheFolder;
 use crate::store::CacheKey;
 use crate::store::StoreError;
@@ -38,13 +40,15 @@ struct Shared {
     /// The part of the key that all devices of this process share.
     machine: String,
     memory: Mutex<HashMap<RatesKey, Arc<Calibration>>>,
+    /// Copies between two devices, by their keys, the smaller one first.
+    links: Mutex<HashMap<[RatesKey; 2], LinkRates>>,
     folder: Option<CacheFolder>,
 }
 
 /// Everything that a device's rates depend on, as a string: this build, the host's processor, and
 /// the device's type, index, description, chip, threads and NUMA node. Its job,
 /// task and incarnation are not part of the key.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RatesKey(String);
 
 /// Why stored rates are not used, or rates cannot be stored.
@@ -98,6 +102,7 @@ impl Calibrations {
             shared: Arc::new(Shared {
                 machine: machine(),
                 memory: Mutex::default(),
+                links: Mutex::default(),
                 folder,
             }),
         }
@@ -173,6 +178,53 @@ impl Calibrations {
         Ok(())
     }
 
+    /// Stores the cost of copies between two devices, in both directions, and replaces the previous
+    /// entry.
+    ///
+    /// # Errors
+    /// As [`Self::keep`].
+    pub fn keep_link(
+        &self,
+        first: &dyn Device,
+        second: &dyn Device,
+        link: LinkRates,
+    ) -> Result<(), CalibrationsError> {
+        let name = |device: &dyn Device| device.attributes().name.clone();
+        let remote = |device| CalibrationsError::Remote {
+            device: name(device),
+        };
+        let first_key = self.key(first).ok_or_else(|| remote(first))?;
+        let second_key = self.key(second).ok_or_else(|| remote(second))?;
+        if !link.is_sound() {
+            let device = name(first);
+            return Err(CalibrationsError::Unsound { device });
+        }
+        let keys = ordered(first_key, second_key);
+        let bytes = serde_json::to_vec(&link).expect("sound figures are JSON numbers");
+        let entry = link_entry(&keys);
+        lock(&self.shared.links).insert(keys, link);
+        if let Some(folder) = &self.shared.folder {
+            folder.write(&entry, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the measured cost of copies between two devices that do not pass through the host.
+    /// An entry that cannot be read counts as none.
+    pub fn find_link(&self, first: &dyn Device, second: &dyn Device) -> Option<LinkRates> {
+        let keys = ordered(self.key(first)?, self.key(second)?);
+        if let Some(&found) = lock(&self.shared.links).get(&keys) {
+            return Some(found);
+        }
+        let bytes = self.shared.folder.as_ref()?.read(&link_entry(&keys))?;
+        let found: LinkRates = serde_json::from_slice(&bytes).ok()?;
+        if !found.is_sound() {
+            return None;
+        }
+        lock(&self.shared.links).insert(keys, found);
+        Some(found)
+    }
+
     /// Adds a measurement to the memory. Devices with equal ones share it, and so their costs.
     fn remember(&self, key: RatesKey, calibration: Calibration) -> Arc<Calibration> {
         let mut memory = self.lock();
@@ -201,14 +253,55 @@ impl Calibrations {
                 }
             }
         }
+        for (first, second) in pairs_with_direct_copies(devices) {
+            let device = |id: DeviceId| devices.get(id).expect("a pair of the set");
+            if let Some(link) = self.find_link(&**device(first), &**device(second)) {
+                measured = measured.with_link(first, second, link);
+                measured = measured.with_link(second, first, link);
+            }
+        }
         (measured, problems)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<RatesKey, Arc<Calibration>>> {
-        // A panic cannot leave a partial entry.
-        let memory = self.shared.memory.lock();
-        memory.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.memory)
     }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic cannot leave a partial entry.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the pairs of devices between whose memories there may be copies without the host: those
+/// of this process, of one type, outside of host memory. The smaller id comes first.
+pub fn pairs_with_direct_copies(devices: &DeviceSet) -> Vec<(DeviceId, DeviceId)> {
+    let is_outside =
+        |device: &dyn Device| device.is_local() && !device.attributes().has_one_memory();
+    let outside: Vec<(DeviceId, &str)> = devices
+        .iter()
+        .filter(|(_, device)| is_outside(&***device))
+        .map(|(id, device)| (id, &*device.attributes().device_type))
+        .collect();
+    let mut pairs = Vec::new();
+    for (index, &(first, device_type)) in outside.iter().enumerate() {
+        let later = outside[index + 1..].iter();
+        let alike = later.filter(|&&(_, other)| other == device_type);
+        pairs.extend(alike.map(|&(second, _)| (first, second)));
+    }
+    pairs
+}
+
+fn ordered(first: RatesKey, second: RatesKey) -> [RatesKey; 2] {
+    match first <= second {
+        true => [first, second],
+        false => [second, first],
+    }
+}
+
+fn link_entry([first, second]: &[RatesKey; 2]) -> CacheKey {
+    let parts = [FORMAT, first.0.as_bytes(), second.0.as_bytes()];
+    CacheKey::new("links", &parts)
 }
 
 impl CostSource for Calibrations {

@@ -21,12 +21,13 @@ mod profiled;
 mod source;
 
 pub use calibrate::{
-    CalibrateError, CalibrateOptions, calibrate, calibrate_with_progress, computes_alike,
+    CalibrateError, CalibrateOptions, calibrate, calibrate_pair, calibrate_with_progress,
+    computes_alike,
 };
 pub use calibration::{
     Calibration, LinkDirection, MeasuredKernel, MeasuredLink, OTHERS_BUSY_MAX, Sample,
 };
-pub use calibrations::{Calibrations, CalibrationsError, RatesKey};
+pub use calibrations::{Calibrations, CalibrationsError, RatesKey, pairs_with_direct_copies};
 pub use classes::{CostClass, CostClasses, LinkEnd};
 pub(crate) use dispatch::{FEED_NS, FETCH_NS, RUN_NS};
 pub(crate) use dispatch::{JOIN_NS, SERIAL_DISPATCH_NS, SHARED_DISPATCH_NS, WORK_PER_THREAD_NS};

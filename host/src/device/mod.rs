@@ -30,6 +30,7 @@ mod run;
 mod set;
 mod simple;
 mod status;
+mod topology;
 mod traits;
 
 pub use async_kernel::{AsyncKernel, AsyncKernelContext, Done};
@@ -91,4 +92,5 @@ pub use run::{DeviceRun, RunAllocator, RunNumber};
 pub use set::{DeviceSet, UNREGISTERED_TYPE_PRIORITY};
 pub use simple::SimpleDevice;
 pub use status::StatusCode;
+pub use topology::{Port, Topology, TopologyDevice, TopologyHost};
 pub use traits::{AllocatorAttributes, Device, HOST_PROCESSOR, KernelDevice};

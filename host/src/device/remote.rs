@@ -343,11 +343,8 @@ pub fn discover_devices(
             }
         }
     }
-    let first_local = found.len();
-    for (id, _) in local.iter() {
-        found.add_of(local, id);
-    }
-    let client = found.iter().nth(first_local).map(|(id, _)| id);
+    let first_local = found.add_all(local);
+    let client = found.get(first_local).map(|_| first_local);
     let found = found.with_type_priorities_of(local);
     Ok(match client {
         Some(client) => found.with_client_device(client),

@@ -9,7 +9,9 @@ use hashbrown::HashMap;
 
 use crate::device::error::DeviceError;
 use crate::device::rates::DeviceRates;
+use crate::device::rates::LinkRates;
 use crate::device::renamed::RenamedDevice;
+use crate::device::topology::Topology;
 use crate::device::traits::Device;
 use crate::names::DeviceId;
 use crate::names::DeviceName;
@@ -35,6 +37,10 @@ pub struct DeviceSet {
     /// Rates of devices that differ from what they state; may have fewer entries than there are
     /// devices.
     rates: Vec<Option<DeviceRates>>,
+    /// Links between two devices, by source and destination.
+    links: BTreeMap<(DeviceId, DeviceId), LinkRates>,
+    topology: Option<Arc<Topology>>,
+    n_processors: Option<usize>,
 }
 
 impl DeviceSet {
@@ -83,6 +89,9 @@ impl DeviceSet {
         let mut set = Self::new(devices).with_type_priorities_of(self);
         set.client_device = self.client_device;
         set.rates.clone_from(&self.rates);
+        set.links.clone_from(&self.links);
+        set.topology.clone_from(&self.topology);
+        set.n_processors = self.n_processors;
         Ok(set)
     }
 
@@ -116,6 +125,67 @@ impl DeviceSet {
         own.copied().flatten().unwrap_or_else(stated)
     }
 
+    /// Sets the cost of transfers from one device to another that do not pass through host memory.
+    /// Other transfers cost what the links between the devices and the host cost.
+    ///
+    /// # Panics
+    /// If there is no such device.
+    #[must_use]
+    pub fn with_link(mut self, source: DeviceId, destination: DeviceId, link: LinkRates) -> Self {
+        assert!(
+            source.max(destination).index() < self.len(),
+            "both devices are in the set"
+        );
+        self.links.insert((source, destination), link);
+        self
+    }
+
+    /// Returns the links of [`Self::with_link`]: source, destination, link, in this order.
+    pub fn links(&self) -> impl Iterator<Item = (DeviceId, DeviceId, LinkRates)> {
+        let links = self.links.iter();
+        links.map(|(&(source, destination), &link)| (source, destination, link))
+    }
+
+    /// Sets how the devices of several hosts are connected. The links of [`Self::with_link`] take
+    /// precedence.
+    ///
+    /// # Panics
+    /// If it does not have one entry per device, or names a host that it does not have.
+    #[must_use]
+    pub fn with_topology(mut self, topology: Topology) -> Self {
+        assert_eq!(
+            topology.devices.len(),
+            self.len(),
+            "a topology has an entry per device"
+        );
+        let n_hosts = topology.hosts.len();
+        let mut devices = topology.devices.iter();
+        assert!(
+            devices.all(|device| (device.host as usize) < n_hosts),
+            "each device is at a host"
+        );
+        self.topology = Some(Arc::new(topology));
+        self
+    }
+
+    /// Returns how the devices of several hosts are connected, if it is set.
+    pub fn topology(&self) -> Option<&Arc<Topology>> {
+        self.topology.as_ref()
+    }
+
+    /// Sets the number of processors of the host, which devices with threads share; by default that
+    /// of this machine.
+    #[must_use]
+    pub fn with_processors(mut self, n_processors: usize) -> Self {
+        self.n_processors = Some(n_processors);
+        self
+    }
+
+    /// Returns the number of [`Self::with_processors`].
+    pub fn n_processors(&self) -> Option<usize> {
+        self.n_processors
+    }
+
     /// Sets the device that holds the client's values.
     ///
     /// # Panics
@@ -143,11 +213,20 @@ impl DeviceSet {
         id
     }
 
-    /// Adds a device of another set, with its rates in that set.
-    pub(crate) fn add_of(&mut self, other: &Self, device: DeviceId) -> DeviceId {
-        let id = self.add(Arc::clone(&other.devices[device.index()]));
-        self.set_rates(id, other.rates.get(device.index()).copied().flatten());
-        id
+    /// Adds all devices of another set, with their rates and links in that set. Returns the id of
+    /// the first one.
+    pub(crate) fn add_all(&mut self, other: &Self) -> DeviceId {
+        let first = DeviceId(u32::try_from(self.len()).expect("far fewer than 2^32 devices"));
+        for (id, device) in other.iter() {
+            let added = self.add(Arc::clone(device));
+            self.set_rates(added, other.rates.get(id.index()).copied().flatten());
+        }
+        let moved = |id: DeviceId| DeviceId(first.0 + id.0);
+        for (source, destination, link) in other.links() {
+            let key = (moved(source), moved(destination));
+            self.links.insert(key, link);
+        }
+        first
     }
 
     /// Returns the number of devices.

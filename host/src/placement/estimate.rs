@@ -25,6 +25,7 @@ use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
+use crate::placement::to_u32;
 use crate::trace::RunProfile;
 
 /// By how much several threads must be faster than one to be used.
@@ -85,6 +86,12 @@ impl PlanEstimate {
     pub(super) fn invalidate(&mut self) {
         self.makespan_ns = None;
         self.shared.invalidate();
+    }
+
+    /// Marks the estimate as outdated after a node has moved.
+    pub(super) fn invalidate_node(&mut self, node: u32) {
+        self.makespan_ns = None;
+        self.shared.invalidate_node(node);
     }
 
     /// Returns the expected time of a run, in ns. `measured` replaces the candidates' costs and
@@ -166,13 +173,32 @@ fn resources(candidates: &Candidates, is_host: &[bool]) -> Resources {
         let n_threads = columns.threads_of_chip(chip).max(1);
         resources = resources.with_chip(&on_chip, f64::from(n_threads));
     }
-    // A device outside of host memory has a link each way, or one for both.
     let mut n_links = 0;
-    for (device, &is_in_host_memory) in devices.zip(&columns.is_in_host_memory) {
-        if !is_in_host_memory {
-            let n_ways = 2 - u32::from(columns.is_half_duplex[device as usize]);
-            resources = resources.with_link_of(device, n_links, n_links + n_ways - 1);
-            n_links += n_ways;
+    if let Some(topology) = &columns.topology {
+        n_links = to_u32(topology.link_names.len());
+        for (device, of_device) in devices.zip(&topology.devices) {
+            if let Some(bus) = of_device.bus {
+                resources = resources.with_link_of(device, bus.link_out, bus.link_in);
+            }
+            if let Some((network, port)) = of_device.network {
+                let (link_out, link_in) = (port.link_out, port.link_in);
+                resources = resources.with_network(device, network, link_out, link_in);
+            }
+            let host = of_device.host;
+            let (link_out, link_in) = match topology.hosts[host as usize].network {
+                Some(port) => (port.link_out, port.link_in),
+                None => (NONE, NONE),
+            };
+            resources = resources.with_host_of(device, host, link_out, link_in);
+        }
+    } else {
+        // A device outside of host memory has a link each way, or one for both.
+        for (device, &is_in_host_memory) in devices.zip(&columns.is_in_host_memory) {
+            if !is_in_host_memory {
+                let n_ways = 2 - u32::from(columns.is_half_duplex[device as usize]);
+                resources = resources.with_link_of(device, n_links, n_links + n_ways - 1);
+                n_links += n_ways;
+            }
         }
     }
     for &(source, destination, _) in &columns.link_exceptions {
@@ -372,6 +398,13 @@ impl Durations for PlanDurations<'_> {
         // Of one execution.
         let kernel_ns = self.kernels_ns(node, device) / self.executions(node).max(1.0);
         (kernel_ns / WORK_PER_THREAD_NS).clamp(1.0, f64::from(threads))
+    }
+
+    fn is_free(&self, position: usize) -> bool {
+        let graph = self.candidates.graph();
+        let edge = graph.successor_edges()[position] as usize;
+        graph.edge_kinds()[edge] & EdgeKind::PRELOADED != 0
+            || self.executions(graph.predecessors().items[edge]) == 0.0
     }
 
     fn transfer(&self, position: usize, source: u32, destination: u32) -> Transfer {

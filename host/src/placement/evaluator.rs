@@ -313,7 +313,7 @@ impl Evaluator {
             return;
         }
         if let Some(estimate) = &mut self.estimate {
-            estimate.invalidate();
+            estimate.invalidate_node(node);
         }
         // A legal plan stays legal if whole groups move to their candidates and memory suffices.
         // Otherwise the rules are applied again.

@@ -20,6 +20,8 @@ use crate::device::Device;
 use crate::device::DeviceRates;
 use crate::device::KernelDef;
 use crate::device::LinkRates;
+use crate::device::Port;
+use crate::device::Topology;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
 use crate::graph::Function;
@@ -373,7 +375,7 @@ fn write_definitions(writer: &mut DigestWriter, graph: &Graph, arguments: &Arc<d
 
 fn device_digest(candidates: &Candidates) -> Digest {
     let (set, columns) = (candidates.device_set(), candidates.devices());
-    let mut writer = DigestWriter::new("placewright devices 2");
+    let mut writer = DigestWriter::new("placewright devices 3");
     writer.list(set.iter(), |writer, (id, device)| {
         write_device(writer, &**device, set.rates(id));
         writer.u32(
@@ -390,6 +392,9 @@ fn device_digest(candidates: &Candidates) -> Digest {
         writer.u32s(&[src.0, dst.0]);
         write_link(writer, link);
     });
+    writer.option(columns.topology.as_ref(), |writer, topology| {
+        write_topology(writer, topology);
+    });
     writer.u32s(&columns.chips);
     writer.u32s(&columns.chip_threads);
     writer.u32s(&[columns.n_host_threads, columns.n_processors]);
@@ -403,6 +408,24 @@ fn device_digest(candidates: &Candidates) -> Digest {
         writer.u32(preference.cast_unsigned());
     });
     writer.finish()
+}
+
+/// Writes which links devices share. What transfers cost is written with the link domains.
+fn write_topology(writer: &mut DigestWriter, topology: &Topology) {
+    let write_port = |writer: &mut DigestWriter, port: Port| {
+        writer.u32s(&[port.link_out, port.link_in]);
+    };
+    writer.list(&topology.hosts, |writer, host| {
+        writer.option(host.network, write_port);
+    });
+    writer.list(&topology.devices, |writer, device| {
+        writer.u32(device.host);
+        writer.option(device.bus, write_port);
+        writer.option(device.network, |writer, (network, port)| {
+            writer.u32(network);
+            write_port(writer, port);
+        });
+    });
 }
 
 fn write_device(writer: &mut DigestWriter, device: &dyn Device, rates: DeviceRates) {

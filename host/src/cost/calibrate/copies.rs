@@ -6,23 +6,20 @@ use std::time::Duration;
 use std::time::Instant;
 
 use super::Bench;
+use super::COPIES_BYTES;
+use super::link_rates;
 use super::rounded;
 use super::size_text;
 use crate::cost::calibration::LinkDirection;
 use crate::cost::calibration::MeasuredLink;
 use crate::cost::probe::ProbeError;
-use crate::cost::probe::median;
 use crate::cost::probe::median_ns;
 use crate::cost::probe::timed;
 use crate::cost::probe::to_f64;
 use crate::device::CopyDone;
 use crate::device::DeviceContext;
 use crate::device::KernelError;
-use crate::device::LinkRates;
 use crate::tensor::Tensor;
-
-/// Bytes that are copied.
-const COPIES_BYTES: [usize; 4] = [4, 64 << 10, 1 << 20, 16 << 20];
 
 /// Bytes that are copied both ways at one time.
 const BOTH_WAYS_BYTES: usize = 16 << 20;
@@ -77,18 +74,9 @@ impl Bench<'_> {
                 break;
             }
         }
-        let Some(&(_, latency_ns)) = times.first() else {
-            return Ok(());
-        };
-        // From sizes whose time is not mostly latency. A device that shares its memory with the
-        // host has none.
-        let slopes = times[1..].iter();
-        let slopes = slopes.map(|(bytes, ns)| (ns - latency_ns).max(0.0) / bytes);
-        let rates = LinkRates {
-            latency_ns,
-            ns_per_byte: rounded(median(slopes.collect())),
-        };
-        self.found.links.push(MeasuredLink { direction, rates });
+        let found = link_rates(&times);
+        let links = &mut self.found.links;
+        links.extend(found.map(|rates| MeasuredLink { direction, rates }));
         Ok(())
     }
 
