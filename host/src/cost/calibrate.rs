@@ -60,6 +60,9 @@ const COPIES_BYTES: [usize; 4] = [4, 64 << 10, 1 << 20, 16 << 20];
 /// Side of the square matrices of the reference.
 const REFERENCE_SIDE: usize = 128;
 
+/// Time for which the reference alone is timed.
+const REFERENCE_BUDGET: Duration = Duration::from_millis(20);
+
 /// Kernels that read and write less mostly measure the launch, not the bandwidth.
 const TRAFFIC_BYTES_MIN: f64 = 256.0 * 1024.0;
 
@@ -130,6 +133,14 @@ pub fn calibrate(
     calibrate_with_progress(device, kernels, options, &mut |_| {})
 }
 
+/// Returns the time of the product by which [`Calibration::reference_ns`] relates times to one
+/// clock rate, now: what was predicted by rates of another minute takes as many times as long as
+/// this product does. `None` if the device has no kernel for it. In ns.
+pub fn reference_ns(device: &dyn Device, kernels: &KernelRegistry) -> Option<f64> {
+    let bench = Bench::new(device.as_kernel_device()?, kernels, REFERENCE_BUDGET);
+    bench.reference_ns()
+}
+
 /// Like [`calibrate`], and calls `begins` with the name of each part that begins.
 ///
 /// # Errors
@@ -145,22 +156,15 @@ pub fn calibrate_with_progress(
     let Some(kernel_device) = device.as_kernel_device() else {
         return Err(CalibrateError::NoKernelDevice { device: name() });
     };
-    let mut bench = Bench {
-        device: kernel_device,
-        kernels,
-        host: HostAllocator::new("calibration", u64::MAX),
-        // The families of kernels have the greater part.
-        budget: options.budget / 28,
-        found: Calibration {
-            fused_row_min: kernel_device.as_program_device().map(|device| {
-                match device.compute_traits().kind {
-                    ProcessorKind::Cpu => FUSED_ROW_MIN_CPU,
-                    ProcessorKind::Gpu => FUSED_ROW_MIN_GPU,
-                }
-            }),
-            ..Calibration::default()
-        },
-    };
+    // The families of kernels have the greater part.
+    let mut bench = Bench::new(kernel_device, kernels, options.budget / 28);
+    bench.found.fused_row_min =
+        kernel_device
+            .as_program_device()
+            .map(|device| match device.compute_traits().kind {
+                ProcessorKind::Cpu => FUSED_ROW_MIN_CPU,
+                ProcessorKind::Gpu => FUSED_ROW_MIN_GPU,
+            });
     begins("rates and copies");
     // The launch comes first, since it is subtracted from everything else.
     bench.attempt("launches", Bench::launches);
@@ -223,6 +227,16 @@ struct Work {
 }
 
 impl<'d> Bench<'d> {
+    fn new(device: &'d dyn KernelDevice, kernels: &'d KernelRegistry, budget: Duration) -> Self {
+        Self {
+            device,
+            kernels,
+            host: HostAllocator::new("calibration", u64::MAX),
+            budget,
+            found: Calibration::default(),
+        }
+    }
+
     /// Measures one kind of figure, or records why it cannot be measured.
     fn attempt(&mut self, what: &str, measure: impl FnOnce(&mut Self) -> Result<(), ProbeError>) {
         // An app's kernel may fail in any way at sizes that the app never uses.

@@ -22,7 +22,7 @@ mod source;
 
 pub use calibrate::{
     CalibrateError, CalibrateOptions, calibrate, calibrate_pair, calibrate_with_progress,
-    computes_alike,
+    computes_alike, reference_ns,
 };
 pub use calibration::{
     Calibration, LinkDirection, MeasuredKernel, MeasuredLink, OTHERS_BUSY_MAX, Sample,

@@ -2,6 +2,7 @@
 //! searches. Once with memory that suffices for every plan, and once with so little that the host
 //! has to compute what each plan holds.
 
+use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,8 +31,10 @@ const SHAPE: (usize, usize) = (20, 20);
 /// Rows and columns of the matrices.
 const SIDE: usize = 16;
 
-/// Moves of one measurement.
+/// Moves of one measurement: many of a small graph, so that the first schedule is a small part.
 const N_MOVES: usize = 200;
+const N_MOVES_SMALL: usize = 20_000;
+const SMALL_NODES: usize = 1000;
 
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
@@ -41,6 +44,8 @@ pub(super) struct Row {
     /// Moves after which the plan was legal.
     legal: usize,
     us_per_move: f64,
+    /// Time of an evaluation after which nothing is known of the plan before.
+    us_per_plan: f64,
 }
 
 /// Measures each row `repetitions` times.
@@ -67,15 +72,32 @@ pub(super) fn measure(repetitions: u32) -> Result<Vec<Row>> {
                 n_legal = legal;
                 times.push(time);
             }
+            let n_moves = n_moves(&candidates);
+            let (mut plan, start) = (Evaluator::new(&candidates), start(&candidates));
+            let n_plans = n_moves / 10;
+            let ((), of_plans) = timed(|| {
+                for _ in 0..n_plans {
+                    plan.set_devices(&start);
+                    black_box(plan.makespan_ns());
+                }
+            });
             Ok(Row {
                 memory,
                 nodes: candidates.graph().n_nodes(),
-                moves: N_MOVES,
+                moves: n_moves,
                 legal: n_legal,
-                us_per_move: microseconds(median(&mut times)) / to_f64(N_MOVES),
+                us_per_move: microseconds(median(&mut times)) / to_f64(n_moves),
+                us_per_plan: microseconds(of_plans) / to_f64(n_plans),
             })
         })
         .collect()
+}
+
+fn n_moves(candidates: &Candidates) -> usize {
+    match candidates.graph().n_nodes() < SMALL_NODES {
+        true => N_MOVES_SMALL,
+        false => N_MOVES,
+    }
 }
 
 /// Moves one node after the other to the other device, and back if that takes longer. Returns the
@@ -91,7 +113,7 @@ fn search(candidates: &Candidates) -> usize {
         .collect();
     let mut n_legal = 0;
     // A stride that is prime to the number of nodes visits all of the graph.
-    for step in 0..N_MOVES {
+    for step in 0..n_moves(candidates) {
         let node = movable[step * 101 % movable.len()];
         let device = plan.devices()[node.index()];
         let others = candidates.of_node(node).iter();
@@ -175,8 +197,8 @@ fn branches() -> Result<Graph> {
 
 pub(super) fn show(rows: &[Row], output: &mut Output) -> Result<()> {
     output.line("")?;
-    let mut table =
-        Table::new(["memory", "nodes", "moves", "legal", "us/move"]).with_numbers(&[1, 2, 3, 4]);
+    let mut table = Table::new(["memory", "nodes", "moves", "legal", "us/move", "us/plan"])
+        .with_numbers(&[1, 2, 3, 4, 5]);
     for row in rows {
         table.add_row([
             row.memory.to_owned(),
@@ -184,6 +206,7 @@ pub(super) fn show(rows: &[Row], output: &mut Output) -> Result<()> {
             row.moves.to_string(),
             row.legal.to_string(),
             format!("{:.1}", row.us_per_move),
+            format!("{:.1}", row.us_per_plan),
         ]);
     }
     output.table(&table)

@@ -1,10 +1,12 @@
 //! `bench prediction`: how well placements predict the time of a run, and the order of plans.
 //!
 //! Each round measures a few runs, places by what they took, and then times ordinary runs: clocks
-//! drift within minutes, and what is compared here is at most a second apart.
+//! drift within minutes, and what is compared here is at most a second apart. What a calibration
+//! expects is related to the clock rate of that second: by the time of one product then and now.
 
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -31,7 +33,11 @@ use crate::cli::table::Table;
 use crate::cli::timing::median;
 use crate::cli::timing::nanoseconds;
 use crate::cli::units::show_ns;
+use crate::cost::Calibrations;
 use crate::cost::History;
+use crate::cost::reference_ns;
+use crate::device::Device;
+use crate::device::KernelRegistry;
 use crate::graph::NodeId;
 use crate::placement::Evaluator;
 use crate::registry::Registry;
@@ -123,7 +129,7 @@ pub(super) fn run(
         progress.set_message(graph.display().to_string());
         let mut setup = args.model.setup(registry, args.device.as_deref())?;
         setup.allow_soft_placement = args.device.is_some();
-        rows.push(measure(graph, archive, &setup, args)?);
+        rows.push(measure(graph, archive, &setup, args, &registry.kernels())?);
         progress.advance();
     }
     drop(progress);
@@ -152,6 +158,7 @@ fn measure(
     archive: &Path,
     setup: &ModelSetup,
     args: &PredictionBench,
+    kernels: &KernelRegistry,
 ) -> Result<Row> {
     let calibrations = cache::calibrations(&args.model.devices)?;
     let calibrated = |builder: SessionBuilder| match &calibrations {
@@ -167,14 +174,19 @@ fn measure(
     let model = open(&|builder| builder)?;
     settle(&model)?;
     let by_rates_ns = expected_ns(&model);
+    let clock = Clock::of(&model, kernels, calibrations.as_ref());
     let (mut times, mut ratios, mut of_rates) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..args.rounds {
         let profile = model.measure(N_RUNS_MEASURED)?;
         let learned = open(&|builder| builder.with_profile(profile.clone()))?;
+        let before_runs = clock.reference_ns();
         let mut of_round = repeat(&Runs(&model), args.seconds)?;
+        let after_runs = clock.reference_ns();
         let measured = median(&mut of_round);
-        ratios.push(expected_ns(&learned) / to_f64(nanoseconds(measured)));
-        of_rates.push(by_rates_ns / to_f64(nanoseconds(measured)));
+        let measured_ns = to_f64(nanoseconds(measured));
+        let slower = clock.slower(before_runs, after_runs);
+        ratios.push(expected_ns(&learned) / measured_ns);
+        of_rates.push(by_rates_ns * slower / measured_ns);
         times.push(measured);
     }
     let plans = match args.plans > 1 {
@@ -189,6 +201,49 @@ fn measure(
         learned: middle(&mut ratios),
         plans,
     })
+}
+
+/// How fast the device that executes most nodes is at present.
+struct Clock<'a> {
+    device: Option<Arc<dyn Device>>,
+    kernels: &'a KernelRegistry,
+    /// The time of the reference when the device was calibrated.
+    calibrated_ns: Option<f64>,
+}
+
+impl<'a> Clock<'a> {
+    fn of(model: &Model, kernels: &'a KernelRegistry, calibrations: Option<&Calibrations>) -> Self {
+        let placement = model.session().placement();
+        let devices = model.session().devices();
+        let mut n_nodes = vec![0usize; devices.len()];
+        for node in placement.graph().nodes() {
+            n_nodes[placement.device(node).index()] += 1;
+        }
+        let most = devices.iter().max_by_key(|(id, _)| n_nodes[id.index()]);
+        let device = most.map(|(_, device)| Arc::clone(device));
+        let found = device.as_ref().zip(calibrations);
+        let found = found.and_then(|(device, all)| all.find(&**device).ok().flatten());
+        Self {
+            device,
+            kernels,
+            calibrated_ns: found.and_then(|found| found.reference_ns),
+        }
+    }
+
+    fn reference_ns(&self) -> Option<f64> {
+        reference_ns(&**self.device.as_ref()?, self.kernels)
+    }
+
+    /// Returns by how much longer everything took between two times of the reference than when the
+    /// device was calibrated; 1 if one of the times is unknown.
+    fn slower(&self, first_ns: Option<f64>, last_ns: Option<f64>) -> f64 {
+        match (self.calibrated_ns, first_ns, last_ns) {
+            (Some(then_ns), Some(first_ns), Some(last_ns)) if then_ns > 0.0 => {
+                f64::midpoint(first_ns, last_ns) / then_ns
+            }
+            _ => 1.0,
+        }
+    }
 }
 
 /// Measures the kernels of all kinds of devices, times random plans, and compares their order with
