@@ -97,6 +97,9 @@ pub mod backend;
 
 pub mod cost;
 
+#[cfg(feature = "cluster")]
+pub mod cluster;
+
 pub mod candidates;
 
 pub mod partition;

@@ -2,6 +2,7 @@
 
 mod cache;
 mod calibrate;
+mod cluster;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod hostile;

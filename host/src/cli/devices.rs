@@ -1,23 +1,29 @@
 //! `placewright devices`: the devices of this machine, and why other device types have none.
 
 use std::fmt;
+use std::io::Write;
 use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
+use clap::ValueHint;
 use serde::Serialize;
 
 use super::Outcome;
 use super::UsageError;
 use super::args::DeviceArgs;
 use super::cache;
+use super::cluster::ClusterArgs;
 use super::output::Output;
+use super::output_file;
 use super::progress::Progress;
 use super::table::Table;
 use super::units::count;
 use super::units::show_bytes;
 use super::units::show_ns;
+use crate::cluster::ClusterSpec;
 use crate::cost::CalibrateOptions;
 use crate::cost::Calibration;
 use crate::cost::Calibrations;
@@ -62,6 +68,13 @@ pub(super) struct DevicesArgs {
     /// Keep measured rates although other programs were computing meanwhile.
     #[arg(long, help_heading = "Devices", requires = "calibrate")]
     force: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// Describe these devices in a cluster file, with their measured rates.
+    ///
+    /// On any machine, `place --cluster` then expects what it expects here.
+    #[arg(long, value_name = "F.toml", value_hint = ValueHint::FilePath, help_heading = "Cluster", conflicts_with = "cluster")]
+    export_cluster: Option<PathBuf>,
 }
 
 /// Everything that `--json` prints.
@@ -76,6 +89,9 @@ struct Report {
     physical_devices: Vec<PhysicalRow>,
     /// Copies between two devices that do not pass through host memory.
     links: Vec<LinkRow>,
+    /// Whether the devices are those of a cluster file.
+    #[serde(skip)]
+    is_on_paper: bool,
     numa_nodes: Vec<NumaNode>,
     /// Why NUMA nodes are unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -199,6 +215,9 @@ fn check_once<T: PartialEq + fmt::Display>(flag: &str, given: &[(String, T)]) ->
 
 /// Runs the command.
 pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) -> Result<Outcome> {
+    if let Some(cluster) = args.cluster.read(&args.devices.memory)? {
+        return on_paper(&cluster, output);
+    }
     let factories = registry.factories();
     let options = args.devices.to_options(factories)?.completed_from_env()?;
     // An error of one part is shown with that part: the other parts may explain it.
@@ -219,20 +238,14 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
     } else {
         known(&devices, &args.devices, output)
     };
-    let (devices, chips) = (&calibrated.devices, devices.chips());
+    if let Some(path) = &args.export_cluster {
+        let cluster = ClusterSpec::of_devices(&devices, calibrated.calibrations.as_ref())?;
+        let text = cluster.to_toml();
+        output_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
+    }
+    let devices = &calibrated.devices;
     let report = Report {
-        devices: devices
-            .iter()
-            .map(|(id, device)| DeviceRow {
-                attributes: device.attributes().clone(),
-                memory_capacity_bytes: device.memory_capacity_bytes(),
-                chip: chips[id.index()],
-                chip_name: device.chip().map(str::to_owned),
-                rates: devices.rates(id),
-                calibration: calibrated.found[id.index()].as_deref().cloned(),
-                calibration_error: calibrated.errors[id.index()].clone(),
-            })
-            .collect(),
+        devices: device_rows(&calibrated),
         devices_error: error.as_ref().map(DeviceError::to_string),
         types: listings
             .iter()
@@ -246,6 +259,7 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
         physical_devices: physical_devices(factories, &listings),
         without_devices: listings.into_iter().filter_map(absent).collect(),
         links: link_rows(devices),
+        is_on_paper: false,
         numa_nodes,
         numa_error,
     };
@@ -257,10 +271,52 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
     error.map_or(Ok(Outcome::Done), |error| Err(error.into()))
 }
 
+/// Shows the devices of a cluster file.
+fn on_paper(cluster: &ClusterSpec, output: &mut Output) -> Result<Outcome> {
+    let devices = cluster.devices();
+    let report = Report {
+        devices: device_rows(&Calibrated {
+            devices: DeviceSet::clone(devices),
+            calibrations: None,
+            found: vec![None; devices.len()],
+            errors: vec![None; devices.len()],
+        }),
+        devices_error: None,
+        types: Vec::new(),
+        physical_devices: Vec::new(),
+        without_devices: Vec::new(),
+        links: link_rows(devices),
+        is_on_paper: true,
+        numa_nodes: Vec::new(),
+        numa_error: None,
+    };
+    show(&report, output)?;
+    output.json(&report)?;
+    Ok(Outcome::Done)
+}
+
+fn device_rows(calibrated: &Calibrated) -> Vec<DeviceRow> {
+    let devices = &calibrated.devices;
+    let chips = devices.chips();
+    devices
+        .iter()
+        .map(|(id, device)| DeviceRow {
+            attributes: device.attributes().clone(),
+            memory_capacity_bytes: device.memory_capacity_bytes(),
+            chip: chips[id.index()],
+            chip_name: device.chip().map(str::to_owned),
+            rates: devices.rates(id),
+            calibration: calibrated.found[id.index()].as_deref().cloned(),
+            calibration_error: calibrated.errors[id.index()].clone(),
+        })
+        .collect()
+}
+
 /// Devices with their measured rates, and what is known of each.
 #[derive(Debug)]
 struct Calibrated {
     devices: DeviceSet,
+    calibrations: Option<Calibrations>,
     found: Vec<Option<Arc<Calibration>>>,
     errors: Vec<Option<String>>,
 }
@@ -370,6 +426,7 @@ fn with_rates(
     let Some(calibrations) = calibrations else {
         return Calibrated {
             devices: devices.clone(),
+            calibrations: None,
             found: vec![None; devices.len()],
             errors,
         };
@@ -384,6 +441,7 @@ fn with_rates(
     Calibrated {
         found: found.collect(),
         devices: measured,
+        calibrations: Some(calibrations.clone()),
         errors,
     }
 }
@@ -455,7 +513,9 @@ fn show(report: &Report, output: &mut Output) -> Result<()> {
             format!("{:.1}", rates.memory_bytes_per_s / 1e9),
             show_ns(rates.launch_ns),
             show_host_link(rates.host_link),
-            if rates.is_calibrated {
+            if report.is_on_paper {
+                "stated".to_owned()
+            } else if rates.is_calibrated {
                 "measured".to_owned()
             } else if row.calibration.is_some() {
                 "in part".to_owned()

@@ -6,6 +6,7 @@ mod args;
 mod bench;
 mod cache;
 mod check;
+mod cluster;
 mod compare;
 mod compile_note;
 mod completions;

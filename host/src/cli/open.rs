@@ -18,6 +18,7 @@ use super::progress::Progress;
 use super::saved_model::check_graph_path;
 use super::summary::PlacementView;
 use crate::candidates::PlacementOptions;
+use crate::cluster::ClusterSpec;
 use crate::device::DeviceError;
 use crate::error::Error;
 use crate::execute::InterOpPool;
@@ -69,21 +70,24 @@ pub(super) struct Opened {
 pub(super) fn open(
     graph: &Path,
     args: &PlacementArgs,
+    cluster: Option<&ClusterSpec>,
     explain_wanted: bool,
     registry: &Registry,
     recorder: Recorder,
     output: &Output,
 ) -> Result<Opened> {
-    let mut builder = builder(graph, args, registry)?;
-    match cache::calibrations(&args.devices) {
-        Ok(Some(calibrations)) => builder = builder.with_calibrations(calibrations),
-        Ok(None) => {}
-        Err(err) => output.note(format_args!("{err:#}; measured rates are not used")),
-    }
-    match cache::history(&args.devices) {
-        Ok(Some(history)) => builder = builder.with_history(history),
-        Ok(None) => {}
-        Err(err) => output.note(format_args!("{err:#}; measured times are not used")),
+    let mut builder = builder(graph, args, cluster, registry)?;
+    if cluster.is_none() {
+        match cache::calibrations(&args.devices) {
+            Ok(Some(calibrations)) => builder = builder.with_calibrations(calibrations),
+            Ok(None) => {}
+            Err(err) => output.note(format_args!("{err:#}; measured rates are not used")),
+        }
+        match cache::history(&args.devices) {
+            Ok(Some(history)) => builder = builder.with_history(history),
+            Ok(None) => {}
+            Err(err) => output.note(format_args!("{err:#}; measured times are not used")),
+        }
     }
     if let Some(path) = &args.profile {
         builder = builder.with_profile(read_profile(path)?);
@@ -161,11 +165,17 @@ fn read_profile(path: &Path) -> Result<RunProfile> {
 pub(super) fn builder(
     graph: &Path,
     args: &PlacementArgs,
+    cluster: Option<&ClusterSpec>,
     registry: &Registry,
 ) -> Result<SessionBuilder> {
     check_graph_path(graph)?;
-    let device_options = args.devices.to_options(registry.factories())?;
-    let builder = Session::builder();
+    let builder = match cluster {
+        Some(cluster) => Session::builder().with_cluster(cluster),
+        None => {
+            let device_options = args.devices.to_options(registry.factories())?;
+            Session::builder().with_device_options(device_options)
+        }
+    };
     let pins = args.pin.iter();
     let builder = pins.fold(builder, |builder, (node, device)| {
         builder.with_pin(node, device)
@@ -182,7 +192,6 @@ pub(super) fn builder(
         .with_graph_def_file(graph)
         .with_import_options(ImportOptions::default().with_name(name_of(graph)))
         .with_registry(registry.clone())
-        .with_device_options(device_options)
         .with_placement_options(placement_options(args)?))
 }
 

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::Outcome;
 use super::args::PlacementArgs;
 use super::args::RunArgs;
+use super::cluster::ClusterArgs;
 use super::feeds::default_fetches;
 use super::open::open;
 use super::open::read_saved;
@@ -41,6 +42,8 @@ pub(super) struct PlaceCommand {
     graph: PathBuf,
     #[command(flatten)]
     placement: PlacementArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// List every node with its device, the requested device, and the policy's reason.
     #[arg(long, help_heading = "Output")]
     nodes: bool,
@@ -69,8 +72,8 @@ pub(super) struct PlaceCommand {
 struct Report<'a> {
     placement: PlacementView<'a>,
     links: Vec<LinkRow>,
-    /// Memory that runs hold; `null` if a run of the whole graph fails, for the reason in
-    /// `no_memory_plan`.
+    /// Memory that runs hold; `null` on devices of a cluster file, and if a run of the whole graph
+    /// fails, for the reason in `no_memory_plan`.
     memory: Option<MemoryView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     no_memory_plan: Option<String>,
@@ -172,12 +175,15 @@ pub(super) fn run(
         Recorder::off()
     };
     let args = &command.placement;
+    let cluster = command.cluster.read(&args.devices.memory)?;
+    let cluster = cluster.as_ref();
     if command.check_ops {
-        return refusals::check_ops(&command.graph, args, registry, output);
+        return refusals::check_ops(&command.graph, args, cluster, registry, output);
     }
     let opened = open(
         &command.graph,
         args,
+        cluster,
         command.nodes,
         registry,
         recorder,
@@ -186,7 +192,7 @@ pub(super) fn run(
     let opened = match opened {
         Ok(opened) => opened,
         Err(error) => {
-            refusals::show(&error, &command.graph, args, registry, output)?;
+            refusals::show(&error, &command.graph, args, cluster, registry, output)?;
             return Err(error);
         }
     };
@@ -204,11 +210,13 @@ pub(super) fn run(
         .then(|| transfers(&opened.session))
         .transpose()?;
     let (memory, failure) = match memory(&opened.session) {
+        // Devices on paper have no allocators whose memory could be planned.
+        _ if cluster.is_some() => (None, None),
         Ok(memory) => (Some(memory), None),
         Err(error) => (None, Some(error)),
     };
     let report = Report {
-        placement: opened.view(),
+        placement: opened.view().on_paper(cluster.is_some()),
         links: links(placement),
         memory,
         no_memory_plan: failure.as_ref().map(chain),

@@ -16,6 +16,7 @@ use super::units::count;
 use crate::candidates::Conflict;
 use crate::candidates::Suggestion;
 use crate::candidates::UnsupportedNode;
+use crate::cluster::ClusterSpec;
 use crate::error::Error;
 use crate::registry::Registry;
 
@@ -40,6 +41,7 @@ pub(super) fn show(
     error: &anyhow::Error,
     graph: &Path,
     args: &PlacementArgs,
+    cluster: Option<&ClusterSpec>,
     registry: &Registry,
     output: &mut Output,
 ) -> Result<()> {
@@ -47,7 +49,7 @@ pub(super) fn show(
         return Ok(());
     }
     // Of an error that is not a conflict, the message says everything.
-    let conflicts = match builder(graph, args, registry)?.conflicts() {
+    let conflicts = match builder(graph, args, cluster, registry)?.conflicts() {
         Ok(conflicts) if !conflicts.is_empty() => conflicts,
         _ => return Ok(()),
     };
@@ -83,10 +85,11 @@ pub(super) fn show(
 pub(super) fn check_ops(
     graph: &Path,
     args: &PlacementArgs,
+    cluster: Option<&ClusterSpec>,
     registry: &Registry,
     output: &mut Output,
 ) -> Result<Outcome> {
-    let unsupported = builder(graph, args, registry)?
+    let unsupported = builder(graph, args, cluster, registry)?
         .unsupported_nodes()
         .map_err(|err| with_context(err, graph, args))?;
     output.json(&OpsReport {

@@ -154,6 +154,7 @@ pub(super) fn run(
     let opened = open(
         &command.graph,
         &command.placement,
+        None,
         false,
         registry,
         recorder,

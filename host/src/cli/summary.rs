@@ -33,6 +33,9 @@ pub(super) struct PlacementView<'a> {
     expected_ns: f64,
     /// Whether all rates of the cost model were measured.
     is_calibrated: bool,
+    /// Whether the devices are those of a cluster file.
+    #[serde(skip)]
+    is_on_paper: bool,
     /// Most bytes that the plan needs on each device at one time: what the memory rule compares
     /// with the capacity.
     expected_peak_bytes: Vec<u64>,
@@ -83,6 +86,7 @@ impl<'a> PlacementView<'a> {
             n_nodes: graph.n_nodes(),
             n_edges: graph.n_edges(),
             expected_ns: placement.expected_ns(),
+            is_on_paper: false,
             is_calibrated: devices
                 .iter()
                 .all(|(id, _)| devices.rates(id).is_calibrated),
@@ -95,6 +99,14 @@ impl<'a> PlacementView<'a> {
             }),
             kept: replacement.map(|replacement| KeptView::new(placement, replacement)),
             summary: placement.summary(),
+        }
+    }
+
+    /// The same view, of a placement on the devices of a cluster file.
+    pub(super) fn on_paper(self, is_on_paper: bool) -> Self {
+        Self {
+            is_on_paper,
+            ..self
         }
     }
 
@@ -149,10 +161,10 @@ impl<'a> PlacementView<'a> {
             counted(self.summary.n_transfers, "transfer"),
             show_bytes(self.summary.transfer_bytes),
             show_ns(self.expected_ns),
-            if self.is_calibrated {
-                "measured"
-            } else {
-                "defaults"
+            match self.is_calibrated {
+                _ if self.is_on_paper => "of the cluster file",
+                true => "measured",
+                false => "defaults",
             }
         ))
     }

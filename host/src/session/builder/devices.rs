@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use super::SessionBuilder;
 use crate::backend;
+#[cfg(feature = "cluster")]
+use crate::cluster::ClusterSpec;
 use crate::cost::Calibrations;
 use crate::device::DeviceManager;
 use crate::device::DeviceOptions;
@@ -36,6 +38,8 @@ pub(in crate::session) struct DeviceSetup {
     workers: Option<(Arc<dyn WorkerCache>, DiscoveryOptions)>,
     calibrations: Option<Calibrations>,
     isolate_session_state: bool,
+    #[cfg(feature = "cluster")]
+    cluster: Option<ClusterSpec>,
     kernels: Option<Arc<KernelRegistry>>,
     more_kernels: Vec<KernelDef>,
 }
@@ -95,6 +99,18 @@ impl SessionBuilder {
     #[must_use]
     pub fn with_devices(mut self, devices: impl Into<Arc<DeviceSet>>) -> Self {
         self.devices.devices = Some(devices.into());
+        self
+    }
+
+    /// Places the graph on a machine on paper: sets the devices to those of a cluster, the costs of
+    /// kernels to those that it states, and the number of threads that execute nodes if it states
+    /// one. A run fails. Combining it with [`Self::with_devices`] or
+    /// [`Self::with_device_manager`] is an error of [`Self::build`].
+    #[cfg(feature = "cluster")]
+    #[must_use]
+    pub fn with_cluster(mut self, cluster: &ClusterSpec) -> Self {
+        self.devices.cluster = Some(cluster.clone());
+        self.placement.set_cluster(cluster);
         self
     }
 
@@ -158,10 +174,20 @@ impl DeviceSetup {
 
     /// Checks that only one method has set the devices.
     pub(in crate::session) fn check(&self) -> Result<(), Error> {
-        if self.devices.is_some() && self.manager.is_some() {
+        #[cfg(feature = "cluster")]
+        let has_cluster = self.cluster.is_some();
+        #[cfg(not(feature = "cluster"))]
+        let has_cluster = false;
+        let calls = [
+            ("with_cluster", has_cluster),
+            ("with_device_manager", self.manager.is_some()),
+            ("with_devices", self.devices.is_some()),
+        ];
+        let calls: Vec<_> = calls.iter().filter(|(_, is_made)| *is_made).collect();
+        if calls.len() > 1 {
             return Err(Error::ConflictingCalls {
                 what: "the devices",
-                calls: vec!["with_device_manager", "with_devices"],
+                calls: calls.iter().map(|(call, _)| *call).collect(),
             });
         }
         Ok(())
@@ -192,6 +218,8 @@ impl DeviceSetup {
             kernels: Some(Arc::clone(kernels)),
             manager_of_devices: manager.or_else(|| self.manager_of_devices.clone()),
             // The devices that these made are in the set above.
+            #[cfg(feature = "cluster")]
+            cluster: None,
             manager: None,
             workers: None,
             isolate_session_state: false,
@@ -211,6 +239,11 @@ impl DeviceSetup {
             .take()
             .unwrap_or_else(|| backend::default_factories().with_enabled_types_from_env());
         let devices = self.devices.take().or_else(|| of_candidates.cloned());
+        #[cfg(feature = "cluster")]
+        let devices = devices.or_else(|| {
+            let cluster = self.cluster.as_ref()?;
+            Some(Arc::clone(cluster.devices()))
+        });
         let mut devices = match (devices, &self.manager) {
             // Only one of the two is set, so the devices are those of candidates.
             (Some(_), Some(_)) => {
@@ -243,6 +276,10 @@ impl DeviceSetup {
         };
         for kernel in self.more_kernels.drain(..) {
             Arc::make_mut(&mut kernels).register(kernel);
+        }
+        #[cfg(feature = "cluster")]
+        if let Some(cluster) = &self.cluster {
+            cluster.add_kernels(Arc::make_mut(&mut kernels));
         }
         Ok((devices, kernels))
     }

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use super::SessionBuilder;
 use crate::candidates::Candidates;
 use crate::candidates::PlacementOptions;
+#[cfg(feature = "cluster")]
+use crate::cluster::ClusterSpec;
+use crate::cost::CostSource;
 use crate::cost::History;
 use crate::cost::ProfiledCosts;
 use crate::device::DeviceSet;
@@ -27,6 +30,8 @@ pub(in crate::session) struct PlacementSetup {
     /// Nodes and priorities, by name.
     priorities: Vec<(String, i32)>,
     trip_counts: Vec<(String, f64)>,
+    /// Costs of the kernels of a cluster, and its threads that execute nodes.
+    cluster: Option<(Arc<dyn CostSource>, Option<usize>)>,
     profile: Option<Arc<RunProfile>>,
     pub(in crate::session) history: Option<History>,
     pub(in crate::session) learns: bool,
@@ -225,11 +230,22 @@ impl PlacementSetup {
         }
         pin_kept(&mut options, graph, &self.kept);
         options.op_arguments.get_or_insert(ops);
+        if let Some((costs, inter_op_threads)) = &self.cluster {
+            options.cost_sources.push(Arc::clone(costs));
+            if let (0, Some(n_threads)) = (options.inter_op_threads, inter_op_threads) {
+                options.inter_op_threads = *n_threads;
+            }
+        }
         options.n_concurrent_runs = execution.agree_on_runs(options.n_concurrent_runs);
         if options.inter_op_threads == 0 {
             options.inter_op_threads = execution.n_inter_op_threads();
         }
         Ok(options)
+    }
+
+    #[cfg(feature = "cluster")]
+    pub(in crate::session) fn set_cluster(&mut self, cluster: &ClusterSpec) {
+        self.cluster = Some((cluster.costs(), cluster.inter_op_threads()));
     }
 
     /// Leaves out what was decided about the nodes of another graph.
