@@ -20,6 +20,7 @@ use std::collections::BinaryHeap;
 
 use crate::graph::Rows;
 
+mod chip;
 mod journal;
 mod resources;
 #[cfg(test)]
@@ -27,6 +28,7 @@ mod tests;
 
 pub use resources::Resources;
 
+use chip::Chip;
 use journal::Journal;
 use resources::NONE;
 use resources::Route;
@@ -72,6 +74,27 @@ pub struct Transfer {
     pub latency_ns: f64,
     /// Time in which it occupies the links that it takes, in ns.
     pub busy_ns: f64,
+}
+
+/// A transfer in a schedule.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScheduledTransfer {
+    /// The node that sends.
+    pub producer: u32,
+    /// The tensor, as in [`Transfer::tensor`].
+    pub tensor: u32,
+    /// The sending device.
+    pub source: u32,
+    /// The receiving device.
+    pub destination: u32,
+    /// When it starts, in ns.
+    pub start_ns: f64,
+    /// When the tensor arrives, in ns.
+    pub end_ns: f64,
+    /// Time in which it occupies its links, in ns.
+    pub busy_ns: f64,
+    /// The links that it occupies; `u32::MAX` is no link.
+    pub links: [u32; 4],
 }
 
 /// A plan to be scheduled.
@@ -121,6 +144,8 @@ pub struct Estimate {
     makespan_ns: f64,
     /// Exists from the first move on.
     journal: Option<Box<Journal>>,
+    /// The transfers of the schedule, if they are recorded.
+    transfers: Option<Vec<ScheduledTransfer>>,
 }
 
 #[derive(Debug, Default)]
@@ -154,47 +179,8 @@ struct Copy {
     work_ns: f64,
     /// Range of the readers.
     readers: (u32, u32),
-}
-
-/// A chip whose threads several kernels share. All of them advance at one rate, so their ends are
-/// kept on a clock that advances at that rate.
-#[derive(Debug, Clone)]
-struct Chip {
-    n_threads: f64,
-    /// Threads that the running kernels would use.
-    n_wanted: f64,
-    /// The shared clock, and when it was read.
-    clock_ns: f64,
-    read_at_ns: f64,
-    rate: f64,
-    running: BinaryHeap<Reverse<Running>>,
-    /// Events of other versions are out of date.
-    version: u32,
-    has_changed: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Running {
-    /// On the chip's clock.
-    finish_ns: f64,
-    id: u32,
-    pool: u32,
-    n_threads: f64,
-}
-
-impl Eq for Running {}
-
-impl Ord for Running {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let by_time = self.finish_ns.total_cmp(&other.finish_ns);
-        by_time.then_with(|| self.id.cmp(&other.id))
-    }
-}
-
-impl PartialOrd for Running {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
+    /// Index of the recorded transfer.
+    transfer: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -261,8 +247,22 @@ impl Estimate {
             changed_from_ns: f64::NEG_INFINITY,
             makespan_ns: 0.0,
             journal: None,
+            transfers: None,
             resources,
         }
+    }
+
+    /// Records the transfers of schedules from now on, which then are always computed as a whole.
+    #[must_use]
+    pub fn with_transfers(mut self) -> Self {
+        self.transfers = Some(Vec::new());
+        self
+    }
+
+    /// Returns the transfers of the last computed schedule, in the order in which they were sent;
+    /// none unless [`Self::with_transfers`] was called.
+    pub fn transfers(&self) -> &[ScheduledTransfer] {
+        self.transfers.as_deref().unwrap_or_default()
     }
 
     /// Marks the schedule as out of date after the plan has changed.
@@ -274,6 +274,7 @@ impl Estimate {
     /// schedule costs only the part that depends on the moved nodes.
     pub fn invalidate_node(&mut self, node: u32) {
         match &self.journal {
+            _ if self.transfers.is_some() => self.invalidate(),
             Some(journal) => {
                 let from_ns = journal.depends_from_ns(node);
                 self.changed_from_ns = self.changed_from_ns.min(from_ns);
@@ -399,6 +400,9 @@ impl Estimate {
         if let Some(journal) = &mut self.journal {
             journal.clear();
         }
+        if let Some(transfers) = &mut self.transfers {
+            transfers.clear();
+        }
         self.events.clear();
         self.copies.clear();
         self.readers.clear();
@@ -497,7 +501,16 @@ impl Estimate {
         {
             place.n_free -= 1;
             let (work_ns, n_threads) = match (id as usize).checked_sub(self.n_waits.len()) {
-                Some(copy) => (self.copies[copy].work_ns, 1.0),
+                Some(copy) => {
+                    let Copy {
+                        work_ns, transfer, ..
+                    } = self.copies[copy];
+                    let transfers = self.transfers.as_mut();
+                    if let Some(found) = transfers.and_then(|all| all.get_mut(transfer as usize)) {
+                        found.start_ns = now_ns;
+                    }
+                    (work_ns, 1.0)
+                }
                 None => {
                     self.starts_ns[id as usize] = now_ns;
                     let device = schedule.devices[id as usize];
@@ -539,7 +552,16 @@ impl Estimate {
     fn end(&mut self, durations: &impl Durations, schedule: Schedule<'_>, id: u32, now_ns: f64) {
         match self.copy_of(id) {
             Some(copy) => {
-                let (first, end) = self.copies[copy].readers;
+                let Copy {
+                    readers: (first, end),
+                    transfer,
+                    ..
+                } = self.copies[copy];
+                let transfers = self.transfers.as_mut();
+                if let Some(found) = transfers.and_then(|all| all.get_mut(transfer as usize)) {
+                    found.end_ns = now_ns;
+                    found.busy_ns = now_ns - found.start_ns;
+                }
                 for index in first..end {
                     let reader = self.readers[index as usize];
                     self.deliver(durations, schedule, reader, now_ns, now_ns);
@@ -592,7 +614,8 @@ impl Estimate {
             };
             let n_readers = rest.iter().take_while(is_same).count();
             let (readers, others) = rest.split_at(n_readers);
-            self.send(durations, schedule, (source, destination), readers, now_ns);
+            let way = (producer, source, destination);
+            self.send(durations, schedule, way, readers, now_ns);
             rest = others;
         }
         outgoing.clear();
@@ -604,7 +627,7 @@ impl Estimate {
         &mut self,
         durations: &impl Durations,
         schedule: Schedule<'_>,
-        (source, destination): (u32, u32),
+        (producer, source, destination): (u32, u32, u32),
         readers: &[(Transfer, u32, u32)],
         now_ns: f64,
     ) {
@@ -618,16 +641,31 @@ impl Estimate {
         };
         let total_ns = transfer.latency_ns + transfer.busy_ns;
         let mut arrival_ns = now_ns + total_ns;
+        let mut scheduled = ScheduledTransfer {
+            producer,
+            tensor: transfer.tensor,
+            source,
+            destination,
+            start_ns: now_ns,
+            end_ns: arrival_ns,
+            busy_ns: 0.0,
+            links: [NONE; 4],
+        };
         if total_ns > 0.0 {
             match self.resources.route(source, destination) {
                 Route::Host(pool) => {
                     let first = to_u32(self.readers.len());
                     self.readers.extend(readers.iter().map(|&(.., node)| node));
                     let id = to_u32(self.n_waits.len() + self.copies.len());
+                    let index = self.transfers.as_mut().map_or(NONE, |transfers| {
+                        transfers.push(scheduled);
+                        to_u32(transfers.len() - 1)
+                    });
                     self.copies.push(Copy {
                         pool,
                         work_ns: total_ns,
                         readers: (first, to_u32(self.readers.len())),
+                        transfer: index,
                     });
                     let ready = &mut self.pools[pool as usize].ready;
                     ready.push((COPY_ORDER, Reverse(id)));
@@ -647,9 +685,16 @@ impl Estimate {
                         }
                     }
                     arrival_ns = start_ns + total_ns;
+                    scheduled.start_ns = start_ns;
+                    scheduled.end_ns = arrival_ns;
+                    scheduled.busy_ns = transfer.busy_ns;
+                    scheduled.links = links;
                 }
                 Route::Links(..) => {}
             }
+        }
+        if let Some(transfers) = &mut self.transfers {
+            transfers.push(scheduled);
         }
         for &(.., node) in readers {
             self.deliver(durations, schedule, node, arrival_ns, now_ns);
@@ -685,84 +730,5 @@ impl Estimate {
                 what: ARRIVAL,
             }));
         }
-    }
-}
-
-impl Chip {
-    fn new(n_threads: f64) -> Self {
-        Self {
-            n_threads,
-            n_wanted: 0.0,
-            clock_ns: 0.0,
-            read_at_ns: 0.0,
-            rate: 1.0,
-            running: BinaryHeap::new(),
-            version: 0,
-            has_changed: false,
-        }
-    }
-
-    fn reset(&mut self) {
-        self.running.clear();
-        (self.n_wanted, self.rate) = (0.0, 1.0);
-        (self.clock_ns, self.read_at_ns) = (0.0, 0.0);
-        self.has_changed = false;
-    }
-
-    fn add(&mut self, id: u32, pool: u32, work_ns: f64, n_threads: f64, now_ns: f64) {
-        self.advance(now_ns);
-        self.n_wanted += n_threads;
-        self.running.push(Reverse(Running {
-            finish_ns: self.clock_ns + work_ns,
-            id,
-            pool,
-            n_threads,
-        }));
-        self.has_changed = true;
-    }
-
-    fn advance(&mut self, now_ns: f64) {
-        if now_ns > self.read_at_ns {
-            self.clock_ns += (now_ns - self.read_at_ns) * self.rate;
-            self.read_at_ns = now_ns;
-        }
-    }
-
-    /// Takes out a kernel that ends at this instant, which is that of the chip's event.
-    fn pop_ended(&mut self, now_ns: f64) -> Option<Running> {
-        let &Reverse(first) = self.running.peek()?;
-        if !self.has_changed {
-            // The clock is set, and not computed: the event is the end of the first one.
-            self.clock_ns = first.finish_ns;
-            self.read_at_ns = now_ns;
-            self.has_changed = true;
-        } else if first.finish_ns > self.clock_ns {
-            return None;
-        }
-        self.running.pop();
-        self.n_wanted = match self.running.is_empty() {
-            true => 0.0,
-            false => self.n_wanted - first.n_threads,
-        };
-        Some(first)
-    }
-
-    /// Returns the event of the next end, if something has started or ended.
-    fn next_event(&mut self, index: u32, now_ns: f64) -> Option<Event> {
-        if !std::mem::take(&mut self.has_changed) {
-            return None;
-        }
-        self.version = (self.version + 1) % (What::MAX - CHIP);
-        let &Reverse(first) = self.running.peek()?;
-        self.rate = (self.n_threads / self.n_wanted).min(1.0);
-        let left_ns = match first.finish_ns.is_finite() {
-            true => (first.finish_ns - self.clock_ns).max(0.0) / self.rate,
-            false => f64::INFINITY,
-        };
-        Some(Event {
-            at_ns: now_ns + left_ns,
-            id: index,
-            what: CHIP + self.version,
-        })
     }
 }

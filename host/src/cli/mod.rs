@@ -27,6 +27,7 @@ mod run;
 mod sandbox;
 mod saved_model;
 mod schema;
+mod simulate;
 mod summary;
 mod table;
 mod terminal;
@@ -113,6 +114,15 @@ enum Command {
         after_long_help = help::exit_status_and_environment()
     )]
     Place(place::PlaceCommand),
+    /// Place a graph and show what a run would look like: what happens when, the use of devices and
+    /// links, memory, and the critical path; execute nothing.
+    ///
+    /// Times are those of the cost model. With --cluster, on a machine on paper.
+    #[command(
+        after_help = help::exit_status(),
+        after_long_help = help::exit_status_and_environment()
+    )]
+    Simulate(simulate::SimulateCommand),
     /// List the shipped policies, or inspect a policy file.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
@@ -213,6 +223,7 @@ where
         Command::Devices(args) => devices::run(&args, &registry, &mut output),
         Command::Run(command) => run::run(&command, &registry, &mut output),
         Command::Place(command) => place::run(&command, &registry, &mut output),
+        Command::Simulate(command) => simulate::run(&command, &registry, &mut output),
         Command::Policy(command) => policy::run(&command, &mut output),
         Command::Cache(args) => cache::run(&args, &mut output),
         Command::Bench(command) => bench::run(&command, &registry, &mut output),

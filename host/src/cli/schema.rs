@@ -21,10 +21,11 @@ use super::output::Output;
 const DEFINITIONS: &str = include_str!("schemas/definitions.json");
 
 /// Commands that print a document with `--json`, and its schema.
-const SCHEMAS: [(&str, &str); 14] = [
+const SCHEMAS: [(&str, &str); 15] = [
     ("devices", include_str!("schemas/devices.json")),
     ("run", include_str!("schemas/run.json")),
     ("place", include_str!("schemas/place.json")),
+    ("simulate", include_str!("schemas/simulate.json")),
     ("policy list", include_str!("schemas/policy-list.json")),
     ("policy check", include_str!("schemas/policy-check.json")),
     ("cache", include_str!("schemas/cache.json")),

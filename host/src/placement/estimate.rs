@@ -9,6 +9,7 @@ use placewright_guest::estimate::Durations;
 use placewright_guest::estimate::Estimate;
 use placewright_guest::estimate::Resources;
 use placewright_guest::estimate::Schedule;
+use placewright_guest::estimate::ScheduledTransfer;
 use placewright_guest::estimate::Transfer;
 use placewright_guest::graph::Rows;
 use rustc_hash::FxHashMap;
@@ -58,7 +59,8 @@ impl PlanEstimate {
             .zip(&columns.chip_threads)
             .map(|((_, device), &threads)| threads > 0 && device.attributes().has_one_memory())
             .collect();
-        let shared = Estimate::new(n_nodes, resources(candidates, &is_host));
+        let resources = resources(candidates, &is_host, columns.n_host_threads);
+        let shared = Estimate::new(n_nodes, resources);
         Self {
             shared,
             is_host,
@@ -143,8 +145,77 @@ impl PlanEstimate {
     }
 }
 
+/// The schedule behind a makespan.
+#[derive(Debug)]
+pub(super) struct PlanSchedule {
+    pub(super) starts_ns: Vec<f64>,
+    pub(super) ends_ns: Vec<f64>,
+    pub(super) transfers: Vec<ScheduledTransfer>,
+    /// When the last node ends.
+    pub(super) end_ns: f64,
+}
+
+impl PlanEstimate {
+    /// Returns the schedule of a plan: with one thread of the host, if that is faster.
+    pub(super) fn schedule(
+        &mut self,
+        candidates: &Candidates,
+        schedule: Schedule<'_>,
+    ) -> PlanSchedule {
+        let makespan_ns = self.makespan_ns(candidates, schedule, None);
+        let durations = |dispatch_ns: u32| PlanDurations {
+            candidates,
+            measured: None,
+            is_host: &self.is_host,
+            links: &self.links,
+            transfers_ns: &self.transfers_ns,
+            dispatch_ns: f64::from(dispatch_ns),
+        };
+        let serial = durations(SERIAL_DISPATCH_NS);
+        let is_serial = serial.by_one_thread_ns(schedule.devices) == Some(makespan_ns);
+        let (durations, n_threads) = match is_serial {
+            true => (serial, 1),
+            false => (durations(SHARED_DISPATCH_NS), self.n_host_threads),
+        };
+        let resources = resources(candidates, &self.is_host, n_threads);
+        let n_nodes = candidates.graph().n_nodes();
+        let mut estimate = Estimate::new(n_nodes, resources).with_transfers();
+        let end_ns = estimate.makespan_ns(&durations, schedule);
+        PlanSchedule {
+            starts_ns: estimate.starts_ns().to_vec(),
+            ends_ns: estimate.finish_ns().to_vec(),
+            transfers: estimate.transfers().to_vec(),
+            end_ns,
+        }
+    }
+}
+
+/// Returns names of the links that transfers occupy, by number.
+pub(super) fn link_names(candidates: &Candidates) -> Vec<String> {
+    let columns = candidates.devices();
+    let name = |device: u32| candidates.device_name(device);
+    let mut names = Vec::new();
+    match &columns.topology {
+        Some(topology) => names.clone_from(&topology.link_names),
+        None => {
+            let devices = (0u32..).zip(&columns.is_in_host_memory);
+            for (device, _) in devices.filter(|(_, is_in_host_memory)| !**is_in_host_memory) {
+                let name = name(device);
+                match columns.is_half_duplex[device as usize] {
+                    true => names.push(format!("{name} and host")),
+                    false => names.extend([format!("{name} to host"), format!("host to {name}")]),
+                }
+            }
+        }
+    }
+    for &(source, destination, _) in &columns.link_exceptions {
+        names.push(format!("{} to {}", name(source.0), name(destination.0)));
+    }
+    names
+}
+
 /// Returns what the nodes and transfers of plans compete for.
-fn resources(candidates: &Candidates, is_host: &[bool]) -> Resources {
+fn resources(candidates: &Candidates, is_host: &[bool], n_host_threads: u32) -> Resources {
     let columns = candidates.devices();
     let mut resources = Resources::new(&columns.chips, &columns.queues);
     let devices = (0u32..).take(is_host.len());
@@ -168,7 +239,7 @@ fn resources(candidates: &Candidates, is_host: &[bool]) -> Resources {
             .iter()
             .partition(|&&device| is_host[device as usize]);
         if !host.is_empty() {
-            resources = resources.with_host(&host, &neighbours, columns.n_host_threads);
+            resources = resources.with_host(&host, &neighbours, n_host_threads);
         }
         let n_threads = columns.threads_of_chip(chip).max(1);
         resources = resources.with_chip(&on_chip, f64::from(n_threads));

@@ -1,5 +1,7 @@
 //! Machines on paper: cluster files in place of devices.
 
+use std::fs;
+
 use serde_json::Value;
 
 use super::args;
@@ -61,6 +63,76 @@ fn a_cluster_is_listed_and_placed_on() {
     assert_eq!(names.len(), 2);
     let line = "place {} --cluster {} --policy priority --memory GPU=1KiB,CPU=1KiB";
     placewright(args(line, &[&graph, &cluster])).expect_error(1, &["no policy found a placement"]);
+}
+
+#[test]
+fn a_simulation_adds_up() {
+    let folder = folder();
+    let cluster = file(&folder, "two.toml", CLUSTER.as_bytes());
+    let trace = path_in(&folder, "trace.json");
+    for (name, policy) in [
+        ("bert_tiny", "heft"),
+        ("wide_branch", "round-robin"),
+        ("cf_while_v1", "heft"),
+    ] {
+        let graph = model(&format!("{name}.skel.pb"));
+        let line =
+            format!("simulate {{}} --cluster {{}} --policy {policy} --trace {{}} --nodes --json");
+        let report = placewright(args(&line, &[&graph, &cluster, &trace]))
+            .expect(0)
+            .json();
+        check("simulate", &report);
+        let number = |of: &Value, key: &str| of[key].as_f64().expect("a number");
+        let rows = |key: &str| report[key].as_array().expect("rows").clone();
+        let end_ns = number(&report, "end_ns");
+        assert!(end_ns > 0.0 && number(&report, "expected_ns") >= end_ns);
+        assert_eq!(number(&report, "expected_ns"), expected_ns(&report));
+        let last_ns = rows("nodes")
+            .iter()
+            .map(|row| number(row, "end_ns"))
+            .fold(0.0, f64::max);
+        assert_eq!(last_ns, end_ns, "{name}");
+        let mut n_executed = 0;
+        for device in rows("devices").iter().chain(&rows("links")) {
+            assert!(
+                number(device, "busy_ns") <= end_ns * (1.0 + 1e-9),
+                "{name}: {device}"
+            );
+            n_executed += device["n_executed"].as_u64().unwrap_or(0);
+        }
+        assert!(n_executed > 0);
+        // Of each tensor one transfer per device, and no more than a run makes. Those of loops are
+        // one for all iterations.
+        let n_tensors = rows("transfers")
+            .iter()
+            .filter(|row| !row["tensor"].is_null())
+            .count();
+        let n_transfers = report["placement"]["n_transfers"]
+            .as_u64()
+            .expect("a number");
+        let n_transfers = usize::try_from(n_transfers).expect("few");
+        assert!(n_tensors > 0 && n_tensors <= n_transfers, "{name}");
+        assert!(
+            name.starts_with("cf_") || n_tensors == n_transfers,
+            "{name}"
+        );
+        // The path begins at the start and ends at the end, and nothing on it overlaps.
+        let path = rows("critical_path");
+        assert_eq!(number(&path[path.len() - 1], "end_ns"), end_ns, "{name}");
+        for pair in path.windows(2) {
+            assert!(
+                number(&pair[0], "end_ns") <= number(&pair[1], "start_ns") + 1e-3,
+                "{name}"
+            );
+        }
+        let events: Value = serde_json::from_slice(&fs::read(&trace).expect("read")).expect("JSON");
+        let events = events["traceEvents"].as_array().expect("events");
+        let n_slices = events.iter().filter(|event| event["ph"] == "X").count();
+        assert!(
+            n_slices >= usize::try_from(n_executed).expect("few"),
+            "{name}"
+        );
+    }
 }
 
 #[test]
