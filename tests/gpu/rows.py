@@ -201,6 +201,40 @@ def bench_row(rows):
     rows.run("bench_gpu", command, read, output="bench_gpu.json", seconds=3600)
 
 
+def cost_rows(rows, types):
+    """Calibration, and what its costs predict of runs, on the card and between it and the CPU."""
+    program, count = rows.program("placewright"), ["--device-count", "SYCL=0"]
+    flags = ["--threads", "1"] if rows.args.rehearse else []
+    brief = ["--seconds", "0.01", "--rounds", "1"] if rows.args.rehearse else ["--seconds", "0.1"]
+    # A folder of its own: calibrations of an earlier state would be used otherwise.
+    own = {"PLACEWRIGHT_CACHE_DIR": str(rows.args.folder / "cache")}
+
+    def errors(text, row):
+        row["report"] = report = json.loads(text)
+        percent = lambda errors: f"median {100 * errors['median']:.0f} %, 90th percentile {100 * errors['p90']:.0f} %"
+        summary = f"{len(report['rows'])} models; errors {percent(report['by_rates'])}; after measured runs {percent(report['learned'])}"
+        plans = [r["plans"] for r in report["rows"] if r.get("plans") and r["plans"]["tau"] is not None]
+        if plans:
+            taus = sorted(p["tau"] for p in plans)
+            losses = sorted(p["best_expected_over_best"] for p in plans)
+            summary += f"; tau of {len(plans)} models: median {taus[len(taus) // 2]:.2f}, least {taus[0]:.2f}"
+            summary += f"; the plan expected to be best takes {losses[len(losses) // 2]:.2f} of the best, at most {losses[-1]:.2f}"
+        return summary
+
+    def predict(name, device, devices, *more):
+        command = [program, "bench", "prediction", "--json", *brief, *devices, *flags, *more]
+        rows.run(name, command + (["--device", f"/device:{device}"] if device else []), errors, own, output=f"{name}.json")
+
+    rows.run("calibration", [program, "devices", "--calibrate", "--force", *count, *flags], None, own, output="calibration.txt")
+    predict("prediction", rows.device, count)
+    pair = ["--device-count", "CPU=2"] if rows.args.rehearse else []
+    predict("prediction_plans", None, [*count, *pair], "--plans", "4" if rows.args.rehearse else "20")
+    if "SYCL" in types and not rows.args.rehearse:
+        only = ["--device-count", "SYCL=1", "--device-count", "GPU=0"]
+        rows.run("calibration_sycl", [program, "devices", "--calibrate", "--force", *only], None, own, output="calibration_sycl.txt")
+        predict("prediction_sycl", "SYCL:0", only)
+
+
 def torch_row(rows):
     if not "pytorch".startswith(rows.only):
         return
@@ -288,7 +322,9 @@ def main():
         card = next((row["summary"] for row in rows.rows if row["row"] == "card"), card)
     device_row(rows)
     suites(rows)
-    model_rows(rows, device_types(rows))
+    types = device_types(rows)
+    cost_rows(rows, types)
+    model_rows(rows, types)
     memcheck_rows(rows)
     bench_row(rows)
     torch_row(rows)
