@@ -44,6 +44,10 @@ use placewright::tensor::Tensor;
 use placewright::trace::Recorder;
 
 use crate::fakes::FakeDevice;
+use crate::hard_requests::Model;
+use crate::hard_requests::assert_agree;
+use crate::sample::Random;
+use crate::sample::seed;
 
 fn cpus(n: u32) -> SessionBuilder {
     let mut options = DeviceOptions::default();
@@ -90,6 +94,39 @@ fn graphs_that_request_devices_inside_of_bodies_give_tensorflows_values() {
             [1_294.929_7, 1_887.265_6, 2_830.898_4, 4_125.828],
             "{file}"
         );
+    }
+}
+
+/// What an inner loop passes out, the outer one may carry to its next iteration: it must keep its
+/// place from the start of the outer loop on.
+#[test]
+fn nested_loops_may_be_on_several_devices() {
+    let seed = seed();
+    let mut random = Random::new(seed);
+    for name in ["cf_nested_v1", "cf_nested_v2"] {
+        let model = Model::read(name);
+        let fed = model.fed.iter();
+        let feeds: Vec<(&str, Tensor)> = fed.map(|(name, fed)| (&**name, fed.clone())).collect();
+        let fetches: Vec<&str> = model.expected.iter().map(|(name, _)| &**name).collect();
+        let builder = cpus(3).with_graph_def(model.graph_def.clone());
+        let placement = builder.clone().build().unwrap().placement();
+        let n_nodes = placement.graph().n_nodes();
+        for number in 0..40 {
+            let what = format!("{name}, placement {number} of seed {seed}");
+            let mut plan = placement.evaluator();
+            for _ in 0..1 + random.below(8) {
+                let (from, device) = (random.below(n_nodes), random.below(3));
+                let to = n_nodes.min(from + 1 + random.below(n_nodes / 4));
+                let nodes = from as u32..to as u32;
+                plan.move_nodes(&nodes.collect::<Vec<_>>(), device as u32);
+            }
+            plan.offer().unwrap();
+            let placed = builder.clone().with_proposal(plan.into_proposal().unwrap());
+            let found = placed.build().unwrap().run(&feeds, &fetches).unwrap();
+            for (found, (output, expected)) in found.iter().zip(&model.expected) {
+                assert_agree(found, expected, &format!("{what}: {output}"));
+            }
+        }
     }
 }
 

@@ -466,6 +466,10 @@ impl<'a> Layout<'a> {
         let loops = &loops[loops.partition_point(|region| region.first < rank)..];
         for region in loops.iter().take_while(|region| region.first == rank) {
             for &value in &region.carried {
+                // What a loop inside of this one passes out may be carried by both.
+                if self.block_of[value as usize].is_some() {
+                    continue;
+                }
                 let writer = operations[region.first as usize..region.end as usize].iter();
                 let mut writer =
                     writer.filter(|operation| operation.outputs().contains(&(value as usize)));
@@ -519,6 +523,7 @@ impl<'a> Layout<'a> {
 
     /// Assigns a place to an output: a new one, or that of the forwarded input.
     fn place(&mut self, rank: u32, operation: &Operation, value: usize) {
+        debug_assert!(self.block_of[value].is_none(), "a value has one place");
         let Some(shape) = &self.shapes[value] else {
             return;
         };
