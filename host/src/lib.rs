@@ -116,6 +116,9 @@ pub mod error;
 
 pub mod session;
 
+#[cfg(feature = "cluster")]
+pub mod comparison;
+
 pub mod prelude;
 
 #[cfg(feature = "cli")]

@@ -31,8 +31,11 @@ pub use callable::TensorInfo;
 pub use function::FunctionHandle;
 pub use function::InstantiateOptions;
 pub use group::SessionGroup;
+pub use names::find_node;
 pub use names::find_tensor;
 pub use outputs::Outputs;
+#[cfg(feature = "cli")]
+pub(crate) use pins::find_device;
 pub use report::PlacedBy;
 pub use report::SessionReport;
 pub use report::StageTime;

@@ -3,6 +3,7 @@
 mod cache;
 mod calibrate;
 mod cluster;
+mod compared;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod hostile;

@@ -40,6 +40,7 @@ mod cache;
 mod calls;
 mod conflicts;
 mod evaluator;
+mod explain;
 mod hints;
 mod host_memory;
 mod host_only;

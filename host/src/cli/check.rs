@@ -4,9 +4,9 @@ use anyhow::Context;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::compare::Comparison;
-use super::compare::Tolerance;
-use super::compare::compare;
+use super::allclose::Comparison;
+use super::allclose::Tolerance;
+use super::allclose::compare;
 use super::feeds::Feeds;
 use super::output::Output;
 use super::table::Table;

@@ -1,374 +1,320 @@
-//! Compares computed tensors with expected ones, as `numpy.testing.assert_allclose` does.
+//! `placewright compare`: several policies on the same graphs and devices.
 
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use anyhow::Result;
+use clap::Args;
+use clap::ValueHint;
 use serde::Serialize;
 
-use crate::tensor::DType;
-use crate::tensor::Element;
+use super::Outcome;
+use super::UsageError;
+use super::args::PlacementArgs;
+use super::cluster::ClusterArgs;
+use super::feeds::Feeds;
+use super::feeds::default_fetches;
+use super::feeds::random_feeds;
+use super::feeds::read_feeds;
+use super::npz::NpzReader;
+use super::open;
+use super::output::Output;
+use super::progress::Progress;
+use super::refusals;
+use super::table::Table;
+use super::units::show_bytes;
+use super::units::show_ns;
+use crate::cluster::ClusterSpec;
+use crate::comparison::ComparedPolicy;
+use crate::comparison::Comparison;
+use crate::graph::Graph;
+use crate::registry::Registry;
 use crate::tensor::Tensor;
-use crate::tensor::TensorError;
 
-/// How far a value may be from the expected one: `|found - expected| <= atol + rtol * |expected|`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Tolerance {
-    /// Absolute part.
-    pub(super) atol: f64,
-    /// Part relative to the expected value.
-    pub(super) rtol: f64,
+#[derive(Debug, Args)]
+pub(super) struct CompareCommand {
+    /// Frozen TensorFlow GraphDefs (.pb).
+    #[arg(required = true, value_name = "GRAPH", value_hint = ValueHint::FilePath)]
+    graphs: Vec<PathBuf>,
+    #[command(flatten)]
+    measure: MeasureArgs,
+    #[command(flatten)]
+    placement: PlacementArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
 
-/// The comparison of one tensor.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Comparison {
-    /// Whether every element is within the tolerance.
-    pub(super) matches: bool,
-    /// Elements compared.
-    pub(super) n_elements: usize,
-    /// Elements out of tolerance.
-    pub(super) n_mismatches: usize,
-    /// Largest absolute error; infinite if one side is NaN or infinite and the other is not.
-    #[serde(serialize_with = "finite_or_text")]
-    pub(super) max_abs_error: f64,
-    /// Largest error relative to the expected value, among expected values other than 0.
-    #[serde(serialize_with = "finite_or_text")]
-    pub(super) max_rel_error: f64,
-    /// The element of the largest absolute error; `None` without elements.
-    pub(super) worst: Option<Worst>,
-    /// Why the tensors cannot be compared element by element, if they cannot.
-    pub(super) incomparable: Option<String>,
+/// Whether and how the plans are run.
+#[derive(Debug, Args)]
+pub(super) struct MeasureArgs {
+    /// Also run the plans, in turns, on fed or random values.
+    #[arg(long, conflicts_with = "cluster", help_heading = "Execution")]
+    measure: bool,
+    /// With --measure: time for which each plan is run in each round, in ms.
+    #[arg(long, value_name = "MS", default_value_t = 100, requires = "measure", value_parser = clap::value_parser!(u64).range(1..=600_000), help_heading = "Execution")]
+    turn_ms: u64,
+    /// With --measure: rounds in which each plan has a turn.
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "measure", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Execution")]
+    rounds: u32,
+    /// With --measure: feed the arrays in/NAME; other placeholders get seeded random values.
+    #[arg(long, value_name = "F.npz", requires = "measure", value_hint = ValueHint::FilePath, help_heading = "Execution")]
+    feeds: Option<PathBuf>,
 }
 
-/// The element of largest absolute error.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Worst {
-    /// Its index, per dimension.
-    pub(super) index: Vec<usize>,
-    /// The computed value.
-    #[serde(serialize_with = "finite_or_text")]
-    pub(super) found: f64,
-    /// The expected value.
-    #[serde(serialize_with = "finite_or_text")]
-    pub(super) expected: f64,
+/// Everything that `--json` prints: a comparison per graph.
+#[derive(Debug, Serialize)]
+struct Report {
+    graph: String,
+    n_nodes: usize,
+    /// The policy with the shortest run; `null` if none has a plan.
+    best: Option<String>,
+    /// Whether runs were measured; otherwise they are compared by their expected times.
+    is_measured: bool,
+    policies: Vec<Row>,
 }
 
-/// JSON has no infinities and no NaN.
-fn finite_or_text<S: serde::Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-    if value.is_finite() {
-        serializer.serialize_f64(*value)
-    } else {
-        serializer.collect_str(value)
-    }
+#[derive(Debug, Serialize)]
+struct Row {
+    policy: String,
+    /// Why the policy has no plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(flatten)]
+    plan: Option<PlanRow>,
 }
 
-/// Compares element by element. Type and shape must be equal. NaN matches NaN at the same place and
-/// nothing else; an infinity matches itself.
-///
-/// # Errors
-/// [`TensorError`] if an element cannot be read on the host.
-pub(super) fn compare(
-    found: &Tensor,
-    expected: &Tensor,
-    tolerance: Tolerance,
-) -> Result<Comparison, TensorError> {
-    let incomparable = if found.dtype() != expected.dtype() {
-        Some(format!(
-            "type is {}, expected {}",
-            found.dtype(),
-            expected.dtype()
-        ))
-    } else if found.shape() != expected.shape() {
-        Some(format!(
-            "shape is {}, expected {}",
-            found.shape(),
-            expected.shape()
-        ))
-    } else {
-        None
-    };
-    if incomparable.is_some() {
-        return Ok(Comparison {
-            matches: false,
-            n_elements: 0,
-            n_mismatches: 0,
-            max_abs_error: f64::INFINITY,
-            max_rel_error: f64::INFINITY,
-            worst: None,
-            incomparable,
-        });
-    }
+#[derive(Debug, Serialize)]
+struct PlanRow {
+    /// Expected time of a run.
+    expected_ns: f64,
+    /// Median time of a run; `null` without --measure.
+    measured_ns: Option<u64>,
+    /// The time of a run, divided by that of the best policy.
+    by_best: f64,
+    /// Time of the policy's call.
+    placed_in_ns: u64,
+    n_transfers: u64,
+    transfer_bytes: u64,
+    /// Per device the most bytes at one time.
+    peak_bytes: Vec<u64>,
+    /// Per device the nodes that take time.
+    n_executed: Vec<u64>,
+}
 
-    let (found_values, expected_values) = (Numbers::of(found)?, Numbers::of(expected)?);
-    let mut n_mismatches = 0;
-    let (mut max_abs_error, mut max_rel_error) = (0.0f64, 0.0f64);
-    let mut worst = None;
-    for position in 0..found_values.len() {
-        let error = found_values.abs_error(&expected_values, position);
-        let b = expected_values.get(position);
-        // An infinite error is never within, although `rtol * infinity` is infinite too.
-        let within = error == 0.0
-            || (error.is_finite() && error <= tolerance.atol + tolerance.rtol * b.abs());
-        if !within {
-            n_mismatches += 1;
+/// Runs the command.
+pub(super) fn run(
+    command: &CompareCommand,
+    registry: &Registry,
+    output: &mut Output,
+) -> Result<Outcome> {
+    let cluster = command.cluster.read(&command.placement.devices.memory)?;
+    let mut reports = Vec::new();
+    for graph in &command.graphs {
+        let compared = compared(
+            graph,
+            &command.placement,
+            cluster.as_ref(),
+            (&command.measure, false),
+            registry,
+            output,
+        )?;
+        if !reports.is_empty() {
+            output.line("")?;
         }
-        if worst.is_none() || error > max_abs_error {
-            worst = Some(position);
-            max_abs_error = error;
-        }
-        if b != 0.0 && error > 0.0 {
-            let relative = if b.is_finite() {
-                error / b.abs()
-            } else {
-                error
-            };
-            max_rel_error = max_rel_error.max(relative);
-        }
+        let report = Report::new(graph, &compared);
+        report.show(output)?;
+        reports.push(report);
     }
-    let n_elements = found_values.len();
-    Ok(Comparison {
-        matches: n_mismatches == 0,
-        n_elements,
-        n_mismatches,
-        max_abs_error,
-        max_rel_error,
-        worst: worst.map(|position| Worst {
-            index: index_of(position, found, n_elements),
-            found: found_values.get(position),
-            expected: expected_values.get(position),
-        }),
-        incomparable: None,
+    output.json(&reports)?;
+    Ok(match reports.iter().all(|report| report.best.is_some()) {
+        true => Outcome::Done,
+        false => Outcome::Negative,
     })
 }
 
-/// Returns 0 for equal values (NaN equals NaN), infinity if only one side is NaN or infinite.
-fn abs_error(found: f64, expected: f64) -> f64 {
-    if found == expected || (found.is_nan() && expected.is_nan()) {
-        0.0
-    } else if found.is_finite() && expected.is_finite() {
-        (found - expected).abs()
-    } else {
-        f64::INFINITY
-    }
-}
-
-/// Converts a position in row-major order to one index per dimension. Complex numbers take two
-/// positions each.
-fn index_of(position: usize, tensor: &Tensor, n_values: usize) -> Vec<usize> {
-    let n_elements = tensor.shape().n_elements();
-    let mut rest = position / (n_values / n_elements).max(1);
-    let mut index: Vec<usize> = tensor
-        .shape()
-        .dims()
-        .iter()
-        .rev()
-        .map(|&dim| {
-            let i = rest % dim;
-            rest /= dim;
-            i
-        })
-        .collect();
-    index.reverse();
-    index
-}
-
-/// The elements of a tensor, exactly. Integers stay integers: as doubles, large ones that differ
-/// would look equal.
-pub(super) enum Numbers {
-    /// Floating-point numbers; complex ones as real and imaginary part.
-    Real(Vec<f64>),
-    /// Integers, and booleans as 0 and 1.
-    Whole(Vec<i128>),
-}
-
-impl Numbers {
-    /// Reads the elements of a tensor.
-    ///
-    /// # Errors
-    /// [`TensorError`] for types without numbers and for memory that the host cannot read.
-    pub(super) fn of(tensor: &Tensor) -> Result<Self, TensorError> {
-        fn real<T: Element + Into<f64>>(tensor: &Tensor) -> Result<Numbers, TensorError> {
-            let values = tensor.as_slice::<T>()?;
-            Ok(Numbers::Real(values.iter().map(|&x| x.into()).collect()))
-        }
-        fn whole<T: Element + Into<i128>>(tensor: &Tensor) -> Result<Numbers, TensorError> {
-            let values = tensor.as_slice::<T>()?;
-            Ok(Numbers::Whole(values.iter().map(|&x| x.into()).collect()))
-        }
-        match tensor.dtype() {
-            DType::F16 => real::<half::f16>(tensor),
-            DType::BF16 => real::<half::bf16>(tensor),
-            DType::F32 => real::<f32>(tensor),
-            DType::F64 => real::<f64>(tensor),
-            DType::I8 => whole::<i8>(tensor),
-            DType::I16 => whole::<i16>(tensor),
-            DType::I32 => whole::<i32>(tensor),
-            DType::I64 => whole::<i64>(tensor),
-            DType::U8 => whole::<u8>(tensor),
-            DType::U16 => whole::<u16>(tensor),
-            DType::U32 => whole::<u32>(tensor),
-            DType::U64 => whole::<u64>(tensor),
-            DType::Bool => Ok(Self::Whole(
-                tensor
-                    .as_bools()?
-                    .iter()
-                    .map(|&x| (x != 0).into())
-                    .collect(),
-            )),
-            DType::Complex64 => {
-                let (parts, _) = tensor.as_bytes()?.as_chunks::<4>();
-                let parts = parts.iter().map(|&part| f32::from_le_bytes(part).into());
-                Ok(Self::Real(parts.collect()))
-            }
-            DType::Complex128 => {
-                let (parts, _) = tensor.as_bytes()?.as_chunks::<8>();
-                let parts = parts.iter().map(|&part| f64::from_le_bytes(part));
-                Ok(Self::Real(parts.collect()))
-            }
-            other @ (DType::String | DType::Resource | DType::Variant) => {
-                Err(TensorError::NoFixedSize(other))
-            }
+/// Places a graph by the policies, and runs the plans if that is asked for.
+pub(super) fn compared(
+    graph: &Path,
+    args: &PlacementArgs,
+    cluster: Option<&ClusterSpec>,
+    (measure, explain_wanted): (&MeasureArgs, bool),
+    registry: &Registry,
+    output: &mut Output,
+) -> Result<Comparison> {
+    for (flag, is_set) in [
+        ("--placement", args.placement.is_some()),
+        ("--keep", args.keep.is_some()),
+        ("--save-placement", args.save_placement.is_some()),
+        ("--log-device-placement", args.log_device_placement),
+    ] {
+        if is_set {
+            let problem = format!("{flag} is for one placement; `place` and `run` have it");
+            return Err(UsageError(problem).into());
         }
     }
-
-    /// The number of elements; a complex number counts twice.
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Real(values) => values.len(),
-            Self::Whole(values) => values.len(),
+    let compared = open::compare(graph, args, cluster, explain_wanted, registry, output);
+    let mut compared = match compared {
+        Ok(compared) => compared,
+        Err(error) => {
+            refusals::show(&error, graph, args, cluster, registry, output)?;
+            return Err(error);
         }
-    }
-
-    /// One element, rounded to f64.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "for display and tolerances only"
-    )]
-    fn get(&self, position: usize) -> f64 {
-        match self {
-            Self::Real(values) => values[position],
-            Self::Whole(values) => values[position] as f64,
-        }
-    }
-
-    /// Distance of element `position` to that of `expected`, which has the same type.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a distance other than 0 stays other than 0"
-    )]
-    fn abs_error(&self, expected: &Self, position: usize) -> f64 {
-        match (self, expected) {
-            (Self::Whole(found), Self::Whole(expected)) => {
-                found[position].abs_diff(expected[position]) as f64
-            }
-            _ => abs_error(self.get(position), expected.get(position)),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const STRICT: Tolerance = Tolerance {
-        atol: 0.0,
-        rtol: 0.0,
     };
-
-    fn check(found: &[f32], expected: &[f32], tolerance: Tolerance) -> Comparison {
-        let tensor = |values: &[f32]| Tensor::from_values([values.len()], values).expect("fits");
-        compare(&tensor(found), &tensor(expected), tolerance).expect("numbers")
+    let Some((_, plan)) = compared.plans().next() else {
+        return Ok(compared);
+    };
+    if measure.measure {
+        let placed = plan.session.graph();
+        let fetches = default_fetches(&placed);
+        let feeds = feeds(&placed, &fetches, measure.feeds.as_deref(), args.seed)?;
+        let feeds: Vec<(&str, Tensor)> = feeds
+            .iter()
+            .map(|(name, tensor)| (name.as_str(), tensor.clone()))
+            .collect();
+        let fetches: Vec<&str> = fetches.iter().map(String::as_str).collect();
+        let progress = Progress::spinner(format!("running {}", graph.display()));
+        let time = Duration::from_millis(measure.turn_ms);
+        let measured = compared.measure(&feeds, &fetches, measure.rounds, time);
+        drop(progress);
+        measured.with_context(|| graph.display().to_string())?;
     }
+    Ok(compared)
+}
 
-    #[test]
-    fn equal_tensors_match_without_tolerance() {
-        let comparison = check(&[1.0, -2.0, 0.0], &[1.0, -2.0, -0.0], STRICT);
-        assert!(comparison.matches);
-        assert_eq!(comparison.max_abs_error, 0.0);
-    }
+fn feeds(graph: &Graph, fetches: &[String], archive: Option<&Path>, seed: u64) -> Result<Feeds> {
+    let mut feeds = match archive {
+        Some(path) => {
+            let context = || path.display().to_string();
+            let mut archive = NpzReader::open(path).with_context(context)?;
+            read_feeds(&mut archive, graph).with_context(context)?
+        }
+        None => Feeds::new(),
+    };
+    let mut random = random_feeds(graph, fetches, &feeds, seed)?;
+    feeds.append(&mut random.feeds);
+    Ok(feeds)
+}
 
-    #[test]
-    fn tolerance_is_absolute_plus_relative_to_the_expected_value() {
-        let tolerance = Tolerance {
-            atol: 0.5,
-            rtol: 0.25,
-        };
-        assert!(!check(&[11.5], &[8.0], tolerance).matches);
-        assert!(check(&[10.5], &[8.0], tolerance).matches);
-        assert!(check(&[0.5], &[0.0], tolerance).matches);
-        assert!(!check(&[0.75], &[0.0], tolerance).matches);
-    }
-
-    #[test]
-    fn the_worst_element_is_named_by_its_index() {
-        let found = Tensor::from_values([2, 3], &[0i32, 1, 2, 3, 40, 5]).expect("fits");
-        let expected = Tensor::from_values([2, 3], &[0i32, 1, 2, 3, 4, 6]).expect("fits");
-        let comparison = compare(&found, &expected, STRICT).expect("numbers");
-        assert_eq!(comparison.n_mismatches, 2);
-        assert_eq!(comparison.max_abs_error, 36.0);
-        assert_eq!(comparison.max_rel_error, 9.0);
-        let worst = comparison.worst.expect("there is one");
-        assert_eq!(
-            (worst.index, worst.found, worst.expected),
-            (vec![1, 1], 40.0, 4.0)
-        );
-    }
-
-    #[test]
-    fn nan_matches_only_nan_at_the_same_place() {
-        assert!(check(&[f32::NAN, 1.0], &[f32::NAN, 1.0], STRICT).matches);
-        let lax = Tolerance {
-            atol: 1e30,
-            rtol: 1.0,
-        };
-        let comparison = check(&[1.0, f32::NAN], &[f32::NAN, 1.0], lax);
-        assert_eq!(comparison.n_mismatches, 2);
-        assert_eq!(comparison.max_abs_error, f64::INFINITY);
-        let json = serde_json::to_string(&comparison).expect("serializes");
-        assert!(json.contains("\"max_abs_error\":\"inf\""), "{json}");
-    }
-
-    #[test]
-    fn an_infinity_matches_only_itself() {
-        assert!(check(&[f32::INFINITY], &[f32::INFINITY], STRICT).matches);
-        let lax = Tolerance {
-            atol: 1e30,
-            rtol: 0.0,
-        };
-        assert!(!check(&[f32::INFINITY], &[f32::NEG_INFINITY], lax).matches);
-        assert!(!check(&[1.0], &[f32::INFINITY], lax).matches);
-        let relative = Tolerance {
-            atol: 0.0,
-            rtol: 1.0,
-        };
-        assert!(!check(&[1.0], &[f32::INFINITY], relative).matches);
-    }
-
-    #[test]
-    fn large_integers_that_round_to_the_same_double_differ() {
-        let tensor = |value: i64| Tensor::from_values([1], &[value]).expect("fits");
-        let comparison =
-            compare(&tensor(1 << 53), &tensor((1 << 53) + 1), STRICT).expect("numbers");
-        assert_eq!(
-            (comparison.n_mismatches, comparison.max_abs_error),
-            (1, 1.0)
-        );
-    }
-
-    #[test]
-    fn other_types_and_shapes_do_not_match() {
-        let floats = Tensor::from_values([2], &[1f32, 2.0]).expect("fits");
-        let doubles = Tensor::from_values([2], &[1f64, 2.0]).expect("fits");
-        let row = Tensor::from_values([1, 2], &[1f32, 2.0]).expect("fits");
-        for (other, expected) in [(doubles, "type is float"), (row, "shape is [2]")] {
-            let comparison = compare(&floats, &other, STRICT).expect("comparable");
-            assert!(!comparison.matches);
-            let why = comparison.incomparable.expect("a reason");
-            assert!(why.contains(expected), "{why}");
+impl Report {
+    fn new(graph: &Path, compared: &Comparison) -> Self {
+        let best = compared.best();
+        let best_ns = best.map_or(f64::NAN, |(_, plan)| plan.run_ns());
+        let file = graph.file_name();
+        Self {
+            graph: file.map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
+            n_nodes: best.map_or(0, |(_, plan)| plan.session.graph().n_nodes()),
+            best: best.map(|(name, _)| name.to_owned()),
+            is_measured: best.is_some_and(|(_, plan)| plan.measured.is_some()),
+            policies: compared
+                .policies
+                .iter()
+                .map(|policy| Row::new(policy, best_ns))
+                .collect(),
         }
     }
 
-    #[test]
-    fn empty_tensors_match() {
-        let comparison = check(&[], &[], STRICT);
-        assert!(comparison.matches);
-        assert_eq!((comparison.n_elements, comparison.worst), (0, None));
+    fn show(&self, output: &mut Output) -> Result<()> {
+        output.line(format_args!("{}: {} nodes", self.graph, self.n_nodes))?;
+        let mut head = vec!["policy", "run"];
+        if self.is_measured {
+            head.push("measured");
+        }
+        head.extend([
+            "by best",
+            "placed in",
+            "transfers",
+            "size",
+            "peak memory",
+            "nodes",
+        ]);
+        let numbers: Vec<usize> = (1..head.len() - 1).collect();
+        let n_columns = head.len();
+        let mut table = Table::new(head).with_numbers(&numbers);
+        for row in &self.policies {
+            let mut cells = vec![row.policy.clone()];
+            if let Some(plan) = &row.plan {
+                cells.push(show_ns(plan.expected_ns));
+                if self.is_measured {
+                    let measured = plan.measured_ns.map(to_f64);
+                    cells.push(measured.map_or_else(String::new, show_ns));
+                }
+                let peak_bytes = plan.peak_bytes.iter().max().copied().unwrap_or(0);
+                let n_executed = plan.n_executed.iter().map(u64::to_string);
+                cells.extend([
+                    format!("{:.2}", plan.by_best),
+                    show_ns(to_f64(plan.placed_in_ns)),
+                    plan.n_transfers.to_string(),
+                    show_bytes(plan.transfer_bytes),
+                    show_bytes(peak_bytes),
+                    shortened(&n_executed.collect::<Vec<_>>()),
+                ]);
+            }
+            cells.resize(n_columns, String::new());
+            table.add_row(cells);
+        }
+        output.table(&table)?;
+        for row in &self.policies {
+            if let Some(error) = &row.error {
+                output.line(format_args!("{}: {error}", row.policy))?;
+            }
+        }
+        match &self.best {
+            Some(best) => {
+                let others = self.policies.iter().filter(|row| row.policy != *best);
+                let plans = others.filter_map(|row| row.plan.as_ref());
+                let next = plans.map(|plan| plan.by_best).fold(f64::INFINITY, f64::min);
+                let by = match next.is_finite() {
+                    true => format!(", {:.1} % ahead of the next", 100.0 * (next - 1.0)),
+                    false => String::new(),
+                };
+                output.line(format_args!("{best} has the fastest plan{by}"))
+            }
+            None => output.line("no policy has a plan"),
+        }
     }
+}
+
+/// Nodes per device; of many devices, the first.
+fn shortened(cells: &[String]) -> String {
+    const SHOWN_MAX: usize = 8;
+    match cells.len() > SHOWN_MAX {
+        true => format!("{} ..", cells[..SHOWN_MAX].join(" ")),
+        false => cells.join(" "),
+    }
+}
+
+impl Row {
+    fn new(policy: &ComparedPolicy, best_ns: f64) -> Self {
+        let (plan, error) = match &policy.outcome {
+            Ok(plan) => (Some(plan), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let to_ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            policy: policy.name.clone(),
+            error,
+            plan: plan.map(|plan| PlanRow {
+                expected_ns: plan.simulation.expected_ns,
+                measured_ns: plan.measured.map(to_ns),
+                by_best: plan.run_ns() / best_ns,
+                placed_in_ns: to_ns(plan.placed_in),
+                n_transfers: plan.n_transfers,
+                transfer_bytes: plan.transfer_bytes,
+                peak_bytes: plan.peak_bytes.clone(),
+                n_executed: plan
+                    .simulation
+                    .devices
+                    .iter()
+                    .map(|device| device.n_executed)
+                    .collect(),
+            }),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "times are far below 2^53 ns")]
+fn to_f64(ns: u64) -> f64 {
+    ns as f64
 }

@@ -2,6 +2,7 @@
 //! printed through `output`. The program does nothing that the library does not offer to other
 //! programs too.
 
+mod allclose;
 mod args;
 mod bench;
 mod cache;
@@ -11,6 +12,7 @@ mod compare;
 mod compile_note;
 mod completions;
 mod devices;
+mod explain;
 mod feeds;
 mod help;
 mod man;
@@ -23,6 +25,7 @@ mod policy;
 mod progress;
 mod random;
 mod refusals;
+mod report;
 mod run;
 mod sandbox;
 mod saved_model;
@@ -123,6 +126,27 @@ enum Command {
         after_long_help = help::exit_status_and_environment()
     )]
     Simulate(simulate::SimulateCommand),
+    /// Place a graph and explain where a node is: its candidates with their costs, and what moving
+    /// it would change; or list the moves that would help most. Executes nothing.
+    #[command(
+        after_help = help::exit_status(),
+        after_long_help = help::exit_status_and_environment()
+    )]
+    Explain(explain::ExplainCommand),
+    /// Place graphs by several policies, and show who is how much faster; with --measure, also run
+    /// them, in turns.
+    #[command(
+        after_help = help::exit_status(),
+        after_long_help = help::exit_status_and_environment()
+    )]
+    Compare(compare::CompareCommand),
+    /// Place a graph by several policies, and write a page that shows the plans in a browser: their
+    /// timelines, the graph by device, critical paths, memory over time.
+    #[command(
+        after_help = help::exit_status(),
+        after_long_help = help::exit_status_and_environment()
+    )]
+    Report(report::ReportCommand),
     /// List the shipped policies, or inspect a policy file.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
@@ -224,6 +248,9 @@ where
         Command::Run(command) => run::run(&command, &registry, &mut output),
         Command::Place(command) => place::run(&command, &registry, &mut output),
         Command::Simulate(command) => simulate::run(&command, &registry, &mut output),
+        Command::Explain(command) => explain::run(&command, &registry, &mut output),
+        Command::Compare(command) => compare::run(&command, &registry, &mut output),
+        Command::Report(command) => report::run(&command, &registry, &mut output),
         Command::Policy(command) => policy::run(&command, &mut output),
         Command::Cache(args) => cache::run(&args, &mut output),
         Command::Bench(command) => bench::run(&command, &registry, &mut output),

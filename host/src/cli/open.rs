@@ -19,6 +19,7 @@ use super::saved_model::check_graph_path;
 use super::summary::PlacementView;
 use crate::candidates::PlacementOptions;
 use crate::cluster::ClusterSpec;
+use crate::comparison::Comparison;
 use crate::device::DeviceError;
 use crate::error::Error;
 use crate::execute::InterOpPool;
@@ -38,6 +39,7 @@ use crate::policy::PolicyLimits;
 use crate::policy::PolicyRequest;
 use crate::policy::PolicySource;
 use crate::policy::Rung;
+use crate::policy::ShippedPolicy;
 use crate::registry::Registry;
 use crate::session::Session;
 use crate::session::SessionBuilder;
@@ -76,30 +78,8 @@ pub(super) fn open(
     recorder: Recorder,
     output: &Output,
 ) -> Result<Opened> {
-    let mut builder = builder(graph, args, cluster, registry)?;
-    if cluster.is_none() {
-        match cache::calibrations(&args.devices) {
-            Ok(Some(calibrations)) => builder = builder.with_calibrations(calibrations),
-            Ok(None) => {}
-            Err(err) => output.note(format_args!("{err:#}; measured rates are not used")),
-        }
-        match cache::history(&args.devices) {
-            Ok(Some(history)) => builder = builder.with_history(history),
-            Ok(None) => {}
-            Err(err) => output.note(format_args!("{err:#}; measured times are not used")),
-        }
-    }
-    if let Some(path) = &args.profile {
-        builder = builder.with_profile(read_profile(path)?);
-    }
+    let mut builder = with_costs(graph, args, cluster, registry, output)?.with_recorder(recorder);
     let progress = Progress::spinner(format!("placing {}", graph.display()));
-    builder = builder
-        .with_concurrent_runs(args.concurrent_runs as usize)
-        .with_inter_op_parallelism_threads(
-            args.inter_op_threads.unwrap_or(args.devices.threads) as usize
-        )
-        .with_session_inter_op_pools(inter_op_pools(args)?)
-        .with_recorder(recorder);
     let mut saved_options = BTreeMap::new();
     let mut policy_digest = None;
     let (requested, seed) = match &args.placement {
@@ -151,6 +131,84 @@ pub(super) fn open(
         saved_options,
         policy_digest,
     })
+}
+
+/// A session builder with everything that does not depend on the policy.
+fn with_costs(
+    graph: &Path,
+    args: &PlacementArgs,
+    cluster: Option<&ClusterSpec>,
+    registry: &Registry,
+    output: &Output,
+) -> Result<SessionBuilder> {
+    let mut builder = builder(graph, args, cluster, registry)?;
+    if cluster.is_none() {
+        match cache::calibrations(&args.devices) {
+            Ok(Some(calibrations)) => builder = builder.with_calibrations(calibrations),
+            Ok(None) => {}
+            Err(err) => output.note(format_args!("{err:#}; measured rates are not used")),
+        }
+        match cache::history(&args.devices) {
+            Ok(Some(history)) => builder = builder.with_history(history),
+            Ok(None) => {}
+            Err(err) => output.note(format_args!("{err:#}; measured times are not used")),
+        }
+    }
+    if let Some(path) = &args.profile {
+        builder = builder.with_profile(read_profile(path)?);
+    }
+    Ok(builder
+        .with_concurrent_runs(args.concurrent_runs as usize)
+        .with_inter_op_parallelism_threads(
+            args.inter_op_threads.unwrap_or(args.devices.threads) as usize
+        )
+        .with_session_inter_op_pools(inter_op_pools(args)?))
+}
+
+/// Places the graph in a file by several policies.
+pub(super) fn compare(
+    graph: &Path,
+    args: &PlacementArgs,
+    cluster: Option<&ClusterSpec>,
+    explain_wanted: bool,
+    registry: &Registry,
+    output: &Output,
+) -> Result<Comparison> {
+    let policies = policies(&args.policy);
+    let builder = with_costs(graph, args, cluster, registry, output)?
+        .with_policy_engine(engine(args, output)?);
+    let requests = policies.iter().map(|policy| {
+        let args = PlacementArgs {
+            policy: policy.clone(),
+            ..args.clone()
+        };
+        request(&args, explain_wanted)
+    });
+    let requests: Vec<PolicyRequest> = requests.collect::<Result<_>>()?;
+    let progress = Progress::spinner(format!("placing {}", graph.display()));
+    let comparison = Comparison::new(&builder, requests);
+    drop(progress);
+    let comparison = comparison.map_err(|err| with_context(err, graph, args))?;
+    for policy in &comparison.policies {
+        if let Err(LadderError::Request(err)) = &policy.outcome {
+            return Err(UsageError(err.to_string()).into());
+        }
+    }
+    Ok(comparison)
+}
+
+/// Returns the policies of a list; one alone is compared with all shipped ones.
+fn policies(list: &str) -> Vec<String> {
+    let mut policies: Vec<String> = match Path::new(list).is_file() {
+        true => vec![list.to_owned()],
+        false => list.split(',').map(|name| name.trim().to_owned()).collect(),
+    };
+    if let [_] = &policies[..] {
+        policies.extend(ShippedPolicy::all().map(|policy| policy.name().to_owned()));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    policies.retain(|policy| seen.insert(policy.clone()));
+    policies
 }
 
 /// Reads a profile of earlier runs.

@@ -12,11 +12,11 @@ use serde::Serialize;
 
 use super::Outcome;
 use super::UsageError;
+use super::allclose::Tolerance;
 use super::args::PlacementArgs;
 use super::args::RunArgs;
 use super::cache;
 use super::check::CheckReport;
-use super::compare::Tolerance;
 use super::feeds::Feeds;
 use super::feeds::default_fetches;
 use super::feeds::needed_placeholders;

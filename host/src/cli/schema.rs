@@ -21,11 +21,14 @@ use super::output::Output;
 const DEFINITIONS: &str = include_str!("schemas/definitions.json");
 
 /// Commands that print a document with `--json`, and its schema.
-const SCHEMAS: [(&str, &str); 15] = [
+const SCHEMAS: [(&str, &str); 18] = [
     ("devices", include_str!("schemas/devices.json")),
     ("run", include_str!("schemas/run.json")),
     ("place", include_str!("schemas/place.json")),
     ("simulate", include_str!("schemas/simulate.json")),
+    ("explain", include_str!("schemas/explain.json")),
+    ("compare", include_str!("schemas/compare.json")),
+    ("report", include_str!("schemas/report.json")),
     ("policy list", include_str!("schemas/policy-list.json")),
     ("policy check", include_str!("schemas/policy-check.json")),
     ("cache", include_str!("schemas/cache.json")),

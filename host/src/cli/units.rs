@@ -86,6 +86,12 @@ pub(super) fn show_ns(ns: f64) -> String {
     }
 }
 
+/// Shows a difference of times with its sign, such as `-1.23 ms`.
+pub(super) fn show_change_ns(ns: f64) -> String {
+    let sign = if ns > 0.0 { "+" } else { "" };
+    format!("{sign}{}", show_ns(ns))
+}
+
 /// Shows a count as `1 node` or `12 nodes`.
 pub(super) fn count(n: usize, noun: &str) -> String {
     if n == 1 {
@@ -144,6 +150,9 @@ mod tests {
         assert_eq!(show_ns(45_600_000.0), "45.6 ms");
         assert_eq!(show_ns(2.5e9), "2.50 s");
         assert_eq!(show_ns(f64::INFINITY), "never");
+        assert_eq!(show_change_ns(1_234.0), "+1.23 us");
+        assert_eq!(show_change_ns(-999.0), "-999 ns");
+        assert_eq!(show_change_ns(0.0), "0.00 ns");
         assert_eq!(count(1, "node"), "1 node");
         assert_eq!(count(0, "node"), "0 nodes");
     }

@@ -303,7 +303,7 @@ fn memory_over_time(resident_bytes: u64, mut changes: Changes) -> Vec<(f64, u64)
 }
 
 /// Times that differ by less are equal.
-const TOLERANCE_NS: f64 = 1e-3;
+pub(super) const TOLERANCE_NS: f64 = 1e-3;
 
 fn critical_path(
     candidates: &Candidates,

@@ -11,7 +11,7 @@ use crate::graph::TensorId;
 /// [`Error::UnknownNode`], with the nearest existing name, or [`Error::NoSuchOutput`].
 pub fn find_tensor(graph: &Graph, role: &'static str, name: &str) -> Result<TensorId, Error> {
     let (node, slot) = split(name);
-    let id = find_node(graph, role, name, node)?;
+    let id = find(graph, role, name, node)?;
     let n_outputs = graph.output_range(id).len();
     (slot < n_outputs)
         .then(|| graph.output(id, slot))
@@ -25,11 +25,19 @@ pub fn find_tensor(graph: &Graph, role: &'static str, name: &str) -> Result<Tens
 }
 
 /// Finds a node by its name.
-pub(super) fn find_target(graph: &Graph, name: &str) -> Result<NodeId, Error> {
-    find_node(graph, "target", name, name)
+///
+/// # Errors
+/// [`Error::UnknownNode`], with a similar name if there is one.
+pub fn find_node(graph: &Graph, name: &str) -> Result<NodeId, Error> {
+    find(graph, "node", name, name)
 }
 
-fn find_node(graph: &Graph, role: &'static str, name: &str, node: &str) -> Result<NodeId, Error> {
+/// Finds a node that is only to be executed.
+pub(super) fn find_target(graph: &Graph, name: &str) -> Result<NodeId, Error> {
+    find(graph, "target", name, name)
+}
+
+fn find(graph: &Graph, role: &'static str, name: &str, node: &str) -> Result<NodeId, Error> {
     graph.find_node(node).ok_or_else(|| Error::UnknownNode {
         role,
         name: name.to_owned(),

@@ -75,7 +75,7 @@ pub(super) fn check_scope(options: &PlacementOptions, devices: &DeviceSet) -> Re
 }
 
 /// Finds the one device that a possibly partial name matches, or returns the problem of the name.
-pub(super) fn find_device(devices: &DeviceSet, name: &str) -> Result<DeviceId, String> {
+pub(crate) fn find_device(devices: &DeviceSet, name: &str) -> Result<DeviceId, String> {
     if let Some(id) = devices.find_by_name(name) {
         return Ok(id);
     }

@@ -34,7 +34,7 @@ use super::work::Work;
 use super::work::repeat;
 use super::work::serve;
 use crate::cli::Outcome;
-use crate::cli::compare::Tolerance;
+use crate::cli::allclose::Tolerance;
 use crate::cli::output::Output;
 use crate::cli::output::chain;
 use crate::cli::timing::Timing;
