@@ -63,7 +63,6 @@ impl Random {
 }
 
 /// Returns the seed of a random test; `PLACEWRIGHT_SEED` sets another one.
-#[cfg(all(feature = "opencl", any(feature = "cli", feature = "cuda")))]
 pub(crate) fn seed() -> u64 {
     let seed = std::env::var("PLACEWRIGHT_SEED");
     seed.map_or(20_261_122, |seed| seed.parse().unwrap())
