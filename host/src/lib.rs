@@ -102,6 +102,9 @@ pub mod cluster;
 
 pub mod candidates;
 
+#[cfg(feature = "cluster")]
+pub mod dag;
+
 pub mod partition;
 
 pub mod memory;

@@ -73,6 +73,8 @@ mod partition_device;
 mod placed;
 mod placement;
 mod policy;
+#[cfg(feature = "cluster")]
+mod published;
 #[cfg(feature = "cli")]
 mod random_policies;
 #[cfg(feature = "cli")]

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
-
 use crate::candidates::columns::Candidates;
 use crate::candidates::columns::DeviceColumns;
 use crate::candidates::columns::NodeColumns;
@@ -13,6 +11,7 @@ use crate::candidates::error::CandidatesError;
 use crate::candidates::hints::fill_hints;
 use crate::candidates::host_memory::HostMemory;
 use crate::candidates::index::to_u32;
+use crate::candidates::legal::LegalSets;
 use crate::cost::CostClasses;
 use crate::cost::CostModel;
 use crate::device::DeviceSet;
@@ -27,7 +26,7 @@ use crate::names::DeviceName;
 ///
 /// By default every node may run on every device, at the cost that the cost model computes from its
 /// work. Devices are preferred by the priority of their type, then by name. The cost table has a
-/// row per node and a column per device.
+/// row per node and a column per device, or per class of devices ([`Self::by_class`]).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -88,29 +87,64 @@ pub struct CandidatesBuilder {
     graph: Arc<Graph>,
     device_set: Arc<DeviceSet>,
     devices: DeviceColumns,
-    /// Nodes x devices.
+    /// Nodes x cost classes.
     costs: Vec<f64>,
     colocated: Vec<(NodeId, NodeId)>,
     pinned: Vec<u32>,
     executions: Vec<f64>,
+    priorities: Vec<i32>,
+    /// Restrictions to some devices.
+    allowed: Vec<Vec<DeviceId>>,
+    /// Per node its restriction, from 1, or 0; empty if there are none.
+    allowed_of: Vec<usize>,
 }
 
 impl CandidatesBuilder {
     /// Creates a builder that allows every node on every device, with the default cost model.
     pub fn new(graph: &Arc<Graph>, device_set: &Arc<DeviceSet>) -> Self {
-        let model = CostModel::default();
-        let (mut devices, classes) =
-            device_columns(device_set, &model, CostClasses::of(device_set), 0);
-        let of_device = std::mem::replace(
-            &mut devices.cost_class,
-            (0..to_u32(device_set.len())).collect(),
+        let classes = CostClasses::of_alike(device_set, |_, _| false);
+        Self::by_class(graph, device_set, classes)
+    }
+
+    /// Does the same with a cost table that has a column per class of devices. Nodes cost the same
+    /// on all devices of a class. A policy that is asked about many equal devices needs less time
+    /// and memory.
+    ///
+    /// ```
+    /// use placewright::candidates::CandidatesBuilder;
+    /// use placewright::cost::CostClasses;
+    /// # use std::sync::Arc;
+    /// # use placewright::candidates::synthetic;
+    /// # let (graph, devices) = (synthetic::graph(4, 1), Arc::new(synthetic::devices(2)));
+    ///
+    /// let classes = CostClasses::of(&devices);
+    /// let made = CandidatesBuilder::by_class(&graph, &devices, classes).build()?;
+    /// assert_eq!(made.nodes().costs.len(), graph.n_nodes() * made.devices().n_cost_classes as usize);
+    /// # Ok::<(), placewright::candidates::CandidatesError>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If there is not exactly one class per device, or a device is of a class that does not exist.
+    pub fn by_class(graph: &Arc<Graph>, device_set: &Arc<DeviceSet>, classes: CostClasses) -> Self {
+        assert_eq!(
+            classes.of_device.len(),
+            device_set.len(),
+            "each device has a class"
         );
-        devices.n_cost_classes = to_u32(device_set.len());
-        let mut costs = Vec::with_capacity(graph.n_nodes() * device_set.len());
+        let n_classes = classes.classes.len();
+        let mut of_device = classes.of_device.iter();
+        assert!(
+            of_device.all(|&class| (class as usize) < n_classes),
+            "each class exists"
+        );
+        let model = CostModel::default();
+        let (devices, classes) = device_columns(device_set, &model, classes, 0);
+        let mut costs = Vec::with_capacity(graph.n_nodes() * n_classes);
         for (&flops, &traffic_bytes) in graph.flops().iter().zip(graph.traffic_bytes()) {
-            costs.extend(of_device.iter().map(|&class| {
-                model.execution_ns(flops, traffic_bytes, &classes[class as usize].rates)
-            }));
+            let of_classes = classes.iter();
+            costs.extend(
+                of_classes.map(|class| model.execution_ns(flops, traffic_bytes, &class.rates)),
+            );
         }
         Self {
             graph: Arc::clone(graph),
@@ -120,30 +154,73 @@ impl CandidatesBuilder {
             colocated: Vec::new(),
             pinned: vec![NONE; graph.n_nodes()],
             executions: Vec::new(),
+            priorities: Vec::new(),
+            allowed: Vec::new(),
+            allowed_of: Vec::new(),
         }
     }
 
-    /// Sets the cost of one execution of a node on a device, in ns; +inf if it cannot run there.
+    /// Sets the cost of one execution of a node on a device, in ns; +inf if it cannot run there. It
+    /// is the cost on all devices of the same class ([`Self::by_class`]).
     ///
     /// # Panics
     /// If there is no such node or device.
     #[must_use]
     pub fn with_cost_ns(mut self, node: NodeId, device: DeviceId, cost_ns: f64) -> Self {
-        let n_devices = self.device_set.len();
-        assert!(device.index() < n_devices, "the device is one of the set");
-        self.costs[node.index() * n_devices + device.index()] = cost_ns;
+        assert!(
+            device.index() < self.device_set.len(),
+            "the device is one of the set"
+        );
+        let class = self.devices.cost_class[device.index()] as usize;
+        let n_classes = self.n_classes();
+        self.costs[node.index() * n_classes + class] = cost_ns;
         self
     }
 
-    /// Sets the costs of a node on all devices, in ns.
+    /// Sets the costs of a node, in ns: on all devices, or on all classes of [`Self::by_class`].
     ///
     /// # Panics
-    /// If there is no such node, or if there is not exactly one cost per device.
+    /// If there is no such node, or if there is not exactly one cost per device or class.
     #[must_use]
     pub fn with_costs_ns(mut self, node: NodeId, costs_ns: &[f64]) -> Self {
+        let n_classes = self.n_classes();
+        let start = node.index() * n_classes;
+        self.costs[start..start + n_classes].copy_from_slice(costs_ns);
+        self
+    }
+
+    fn n_classes(&self) -> usize {
+        self.devices.n_cost_classes as usize
+    }
+
+    /// Restricts nodes to some devices, instead of all. A later restriction of a node replaces the
+    /// earlier one.
+    ///
+    /// # Panics
+    /// If a node or device does not exist.
+    #[must_use]
+    pub fn with_allowed_devices(mut self, nodes: &[NodeId], devices: &[DeviceId]) -> Self {
         let n_devices = self.device_set.len();
-        let start = node.index() * n_devices;
-        self.costs[start..start + n_devices].copy_from_slice(costs_ns);
+        assert!(
+            devices.iter().all(|device| device.index() < n_devices),
+            "the devices are in the set"
+        );
+        self.allowed_of.resize(self.graph.n_nodes(), 0);
+        self.allowed.push(devices.to_vec());
+        for node in nodes {
+            self.allowed_of[node.index()] = self.allowed.len();
+        }
+        self
+    }
+
+    /// Sets the priority of a node, larger first; 0 by default. Policies may ignore it.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    #[must_use]
+    pub fn with_priority(mut self, node: NodeId, priority: i32) -> Self {
+        self.priorities.resize(self.graph.n_nodes(), 0);
+        self.priorities[node.index()] = priority;
         self
     }
 
@@ -271,19 +348,9 @@ impl CandidatesBuilder {
             &DeviceName::default(),
             &mut columns.placement_hints,
         );
-        let legal = self.legal_of_groups(&group_of, columns.n_groups as usize)?;
-        let mut ids: HashMap<&[u32], u32> = HashMap::new();
-        let sets = &mut columns.sets;
-        let set_of_group: Vec<u32> = legal
-            .iter()
-            .map(|devices| {
-                *ids.entry(devices).or_insert_with(|| {
-                    sets.items.extend_from_slice(devices);
-                    sets.offsets.push(to_u32(sets.items.len()));
-                    to_u32(sets.n_rows() - 1)
-                })
-            })
-            .collect();
+        let (legal, set_of_group) = self.legal_of_groups(&group_of, columns.n_groups as usize)?;
+        let (sets, set_of_group) = legal.into_columns(&set_of_group);
+        columns.sets = sets;
         columns.candidate_set = group_of
             .iter()
             .map(|&group| set_of_group[group as usize])
@@ -291,6 +358,7 @@ impl CandidatesBuilder {
         columns.pinned = self.pinned;
         columns.group = group_of;
         columns.executions = self.executions;
+        columns.user_priority = self.priorities;
         columns.costs = self.costs;
         let options = vec![("graph-name".to_owned(), self.graph.name().to_owned())];
         let host_memory = Arc::new(HostMemory::of_nodes(&self.graph));
@@ -350,18 +418,18 @@ impl CandidatesBuilder {
         &self,
         group_of: &[u32],
         n_groups: usize,
-    ) -> Result<Vec<Vec<u32>>, CandidatesError> {
-        let n_devices = self.device_set.len();
-        let preferred: Vec<u32> = self
-            .device_set
-            .prioritized_devices()
-            .into_iter()
-            .map(|(id, _)| id.0)
-            .collect();
-        let mut legal = vec![preferred; n_groups];
+    ) -> Result<(LegalSets, Vec<u32>), CandidatesError> {
+        let n_classes = self.n_classes();
+        let preferred = self.device_set.prioritized_devices().into_iter();
+        let mut sets = LegalSets::new(
+            preferred.map(|(id, _)| id.0).collect(),
+            &self.devices.cost_class,
+            self.allowed.len() + 1,
+        );
+        let mut legal: Vec<Option<u32>> = vec![None; n_groups];
         let mut pins = vec![NONE; n_groups];
         for node in self.graph.nodes() {
-            let costs = &self.costs[node.index() * n_devices..][..n_devices];
+            let costs = &self.costs[node.index() * n_classes..][..n_classes];
             let name = || self.graph.node_name(node).to_owned();
             if let Some(&cost_ns) = costs.iter().find(|cost| cost.is_nan() || **cost < 0.0) {
                 return Err(CandidatesError::BadCost {
@@ -369,10 +437,19 @@ impl CandidatesBuilder {
                     cost_ns,
                 });
             }
+            let restriction = self.allowed_of.get(node.index()).copied().unwrap_or(0);
+            let allowed = restriction
+                .checked_sub(1)
+                .map(|index| &*self.allowed[index]);
+            let own = sets.of_node(costs, restriction, allowed);
             let group = group_of[node.index()] as usize;
-            legal[group].retain(|&device| costs[device as usize].is_finite());
-            if legal[group].is_empty() {
-                return Err(CandidatesError::NoDeviceAtAnyCost { node: name() });
+            let common = legal[group].map_or(own, |others| sets.both(others, own));
+            legal[group] = Some(common);
+            if sets.get(common).is_empty() {
+                return Err(match self.allowed.is_empty() {
+                    true => CandidatesError::NoDeviceAtAnyCost { node: name() },
+                    false => CandidatesError::NoAllowedDevice { node: name() },
+                });
             }
             let pin = self.pinned[node.index()];
             if pin != NONE {
@@ -382,17 +459,18 @@ impl CandidatesBuilder {
                 pins[group] = pin;
             }
         }
+        let mut legal: Vec<u32> = legal.into_iter().flatten().collect();
         for node in self.graph.nodes() {
             let group = group_of[node.index()] as usize;
             let pin = pins[group];
             if pin != NONE {
-                if !legal[group].contains(&pin) {
+                if !sets.get(legal[group]).contains(&pin) {
                     return Err(self.bad_pin(node, pin, "it or its group cannot run there"));
                 }
-                legal[group] = vec![pin];
+                legal[group] = sets.only(pin);
             }
         }
-        Ok(legal)
+        Ok((sets, legal))
     }
 
     fn bad_pin(&self, node: NodeId, device: u32, reason: &str) -> CandidatesError {

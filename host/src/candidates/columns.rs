@@ -252,6 +252,12 @@ impl Candidates {
             && self.legal[set * self.u64s_per_set + element] >> (device % 64) & 1 != 0
     }
 
+    /// Whether an app has stated them ([`super::CandidatesBuilder`]). It executes the nodes itself,
+    /// so no caller of this host feeds or fetches.
+    pub(crate) fn are_stated(&self) -> bool {
+        matches!(*self.origin, Origin::Stated)
+    }
+
     /// Returns the graph.
     pub fn graph(&self) -> &Arc<Graph> {
         &self.graph

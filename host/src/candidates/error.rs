@@ -239,6 +239,14 @@ pub enum CandidatesError {
         /// The node.
         node: String,
     },
+    /// The node or its colocation group costs +inf on every device that it is restricted to.
+    #[error(
+        "node `{node}`: no device that it and its colocation group are restricted to can run all of them; restrict them less, or set a finite cost on one of the devices"
+    )]
+    NoAllowedDevice {
+        /// The node.
+        node: String,
+    },
     /// No candidate of the node, or of its colocation group, can allocate one of its tensors.
     #[error(
         "node `{node}`: tensor `{tensor}` takes {}, but one allocation on `{device}` has at most {}; split the tensor, or let the node run on another device",

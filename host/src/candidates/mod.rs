@@ -29,6 +29,7 @@ mod host_only;
 mod index;
 mod inspect;
 mod isolate;
+mod legal;
 mod measured;
 mod op_arguments;
 mod options;

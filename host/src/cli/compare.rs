@@ -35,7 +35,7 @@ use crate::tensor::Tensor;
 
 #[derive(Debug, Args)]
 pub(super) struct CompareCommand {
-    /// Frozen TensorFlow GraphDefs (.pb).
+    /// Frozen TensorFlow GraphDefs (.pb) and task graphs (.json).
     #[arg(required = true, value_name = "GRAPH", value_hint = ValueHint::FilePath)]
     graphs: Vec<PathBuf>,
     #[command(flatten)]
@@ -153,6 +153,10 @@ pub(super) fn compared(
             let problem = format!("{flag} is for one placement; `place` and `run` have it");
             return Err(UsageError(problem).into());
         }
+    }
+    if measure.measure && open::is_task_graph(graph) {
+        let problem = "--measure: a task graph has no kernels to run";
+        return Err(UsageError(problem.to_owned()).into());
     }
     let compared = open::compare(graph, args, cluster, explain_wanted, registry, output);
     let mut compared = match compared {

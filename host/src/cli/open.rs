@@ -20,6 +20,7 @@ use super::summary::PlacementView;
 use crate::candidates::PlacementOptions;
 use crate::cluster::ClusterSpec;
 use crate::comparison::Comparison;
+use crate::dag::TaskGraph;
 use crate::device::DeviceError;
 use crate::error::Error;
 use crate::execute::InterOpPool;
@@ -46,6 +47,9 @@ use crate::session::SessionBuilder;
 use crate::session::SessionReport;
 use crate::trace::Recorder;
 use crate::trace::RunProfile;
+
+/// The process of the program, in names of devices.
+const LOCAL_TASK: &str = "/job:localhost/replica:0/task:0";
 
 /// Bytes of a saved placement.
 const SAVED_BYTES_MAX: u64 = 1 << 29;
@@ -142,7 +146,7 @@ fn with_costs(
     output: &Output,
 ) -> Result<SessionBuilder> {
     let mut builder = builder(graph, args, cluster, registry)?;
-    if cluster.is_none() {
+    if cluster.is_none() && !is_task_graph(graph) {
         match cache::calibrations(&args.devices) {
             Ok(Some(calibrations)) => builder = builder.with_calibrations(calibrations),
             Ok(None) => {}
@@ -219,6 +223,50 @@ fn read_profile(path: &Path) -> Result<RunProfile> {
     RunProfile::from_json(&bytes).with_context(context)
 }
 
+/// Returns whether a file has a task graph. Other graphs are GraphDefs.
+pub(super) fn is_task_graph(graph: &Path) -> bool {
+    let extension = graph.extension();
+    extension.is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
+}
+
+/// A session builder with a task graph and the devices.
+fn of_task_graph(
+    graph: &Path,
+    args: &PlacementArgs,
+    cluster: Option<&ClusterSpec>,
+    registry: &Registry,
+) -> Result<SessionBuilder> {
+    for (flag, is_set) in [
+        ("--pin", !args.pin.is_empty()),
+        ("--priority", !args.priority.is_empty()),
+        ("--device", args.device.is_some()),
+        ("--soft-placement", args.soft_placement),
+        ("--trip-count", !args.trip_count.is_empty()),
+        ("--profile", args.profile.is_some()),
+    ] {
+        if is_set {
+            let problem = format!(
+                "{flag} has no effect on a task graph, which states its constraints itself"
+            );
+            return Err(UsageError(problem).into());
+        }
+    }
+    let devices = match cluster {
+        Some(cluster) => Arc::clone(cluster.devices()),
+        None => {
+            let options = args.devices.to_options(registry.factories())?;
+            let devices = registry.factories().create_devices(&options, LOCAL_TASK);
+            Arc::new(devices.map_err(|err| with_context(err.into(), graph, args))?)
+        }
+    };
+    let context = || graph.display().to_string();
+    let tasks = TaskGraph::read(graph).with_context(context)?;
+    let candidates = tasks.candidates(&devices).with_context(context)?;
+    Ok(Session::builder()
+        .with_registry(registry.clone())
+        .with_candidates(candidates))
+}
+
 /// A session builder with the graph, the devices and the requests of the user.
 pub(super) fn builder(
     graph: &Path,
@@ -226,6 +274,9 @@ pub(super) fn builder(
     cluster: Option<&ClusterSpec>,
     registry: &Registry,
 ) -> Result<SessionBuilder> {
+    if is_task_graph(graph) {
+        return of_task_graph(graph, args, cluster, registry);
+    }
     check_graph_path(graph)?;
     let builder = match cluster {
         Some(cluster) => Session::builder().with_cluster(cluster),

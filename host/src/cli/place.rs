@@ -14,6 +14,7 @@ use super::args::PlacementArgs;
 use super::args::RunArgs;
 use super::cluster::ClusterArgs;
 use super::feeds::default_fetches;
+use super::open::is_task_graph;
 use super::open::open;
 use super::open::read_saved;
 use super::output::Output;
@@ -37,7 +38,7 @@ use crate::trace::Recorder;
 
 #[derive(Debug, Args)]
 pub(super) struct PlaceCommand {
-    /// A frozen TensorFlow GraphDef (.pb).
+    /// A frozen TensorFlow GraphDef (.pb), or a task graph (.json).
     #[arg(value_hint = ValueHint::FilePath)]
     graph: PathBuf,
     #[command(flatten)]
@@ -210,8 +211,8 @@ pub(super) fn run(
         .then(|| transfers(&opened.session))
         .transpose()?;
     let (memory, failure) = match memory(&opened.session) {
-        // Devices on paper have no allocators whose memory could be planned.
-        _ if cluster.is_some() => (None, None),
+        // Devices on paper have no allocators whose memory could be planned, and tasks no kernels.
+        _ if cluster.is_some() || is_task_graph(&command.graph) => (None, None),
         Ok(memory) => (Some(memory), None),
         Err(error) => (None, Some(error)),
     };

@@ -6,8 +6,10 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::Outcome;
+use super::UsageError;
 use super::args::PlacementArgs;
 use super::open::builder;
+use super::open::is_task_graph;
 use super::open::with_context;
 use super::output::Output;
 use super::output::chain;
@@ -45,7 +47,8 @@ pub(super) fn show(
     registry: &Registry,
     output: &mut Output,
 ) -> Result<()> {
-    if !matches!(error.downcast_ref::<Error>(), Some(Error::Candidates(_))) {
+    let has_conflicts = matches!(error.downcast_ref::<Error>(), Some(Error::Candidates(_)));
+    if !has_conflicts || is_task_graph(graph) {
         return Ok(());
     }
     // Of an error that is not a conflict, the message says everything.
@@ -89,6 +92,10 @@ pub(super) fn check_ops(
     registry: &Registry,
     output: &mut Output,
 ) -> Result<Outcome> {
+    if is_task_graph(graph) {
+        let problem = "--check-ops is about kernels; tasks of a task graph have none";
+        return Err(UsageError(problem.to_owned()).into());
+    }
     let unsupported = builder(graph, args, cluster, registry)?
         .unsupported_nodes()
         .map_err(|err| with_context(err, graph, args))?;

@@ -28,6 +28,7 @@ use super::feeds::wanted_feeds;
 use super::npz;
 use super::npz::NpzReader;
 use super::open::Opened;
+use super::open::is_task_graph;
 use super::open::open;
 use super::output::Output;
 use super::output_file;
@@ -144,6 +145,10 @@ pub(super) fn run(
     output: &mut Output,
 ) -> Result<Outcome> {
     let args = &command.run;
+    if is_task_graph(&command.graph) {
+        let problem = "a task graph has no kernels to run; `simulate` shows what a run would take";
+        return Err(UsageError(problem.to_owned()).into());
+    }
     check_pool(args, &command.placement)?;
     output_file::check(&command.graph, None, &command.placement, args)?;
     let recorder = if args.trace.is_some() {

@@ -35,7 +35,7 @@ impl From<io::Error> for ClusterSpecError {
 pub struct Place {
     /// Its number, from 1; 0 if it is unknown.
     pub line: usize,
-    /// Its text, without spaces around it.
+    /// Its text, without spaces around it; of a long line, a part.
     pub text: String,
 }
 
@@ -46,10 +46,16 @@ impl Place {
             return Self::default();
         };
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let text = file[start..].lines().next().unwrap_or_default().trim();
+        let line = file[start..].lines().next().unwrap_or_default();
+        // Of a long line, what the range begins with.
+        let offset = before.len() - start;
+        let shown = match line.len() > TEXT_MAX && offset > TEXT_MAX / 2 {
+            true => line.get(offset..).unwrap_or(line),
+            false => line,
+        };
         Self {
             line: before.matches('\n').count() + 1,
-            text: text.chars().take(TEXT_MAX).collect(),
+            text: shown.trim().chars().take(TEXT_MAX).collect(),
         }
     }
 }

@@ -37,14 +37,15 @@ pub struct RunRequest {
 }
 
 impl RunRequest {
-    /// Returns the request of a run of the whole graph: every placeholder is fed, and every output
-    /// without readers is fetched, except for outputs inside of loops and of branches that may not
-    /// be taken.
+    /// Returns the request of a run of the whole graph: every placeholder is fed, every output
+    /// without readers is fetched, and every node without outputs and successors is run, except for
+    /// those inside of loops and of branches that may not be taken.
     pub fn whole(graph: &Graph) -> Self {
         let is_placeholder = |node: NodeId| graph.op(node).starts_with("Placeholder");
         let outputs = |node: NodeId| graph.output_range(node).map(tensor_id);
         let is_last = |node: NodeId| graph.successors().row(node.index()).is_empty();
         let is_certain = |node: NodeId| graph.has_one_value_per_run(node);
+        let is_end = |node: NodeId| is_last(node) && graph.output_range(node).is_empty();
         Self {
             feeds: graph
                 .nodes()
@@ -56,7 +57,10 @@ impl RunRequest {
                 .filter(|&node| is_last(node) && !is_placeholder(node) && is_certain(node))
                 .flat_map(outputs)
                 .collect(),
-            targets: Vec::new(),
+            targets: graph
+                .nodes()
+                .filter(|&node| is_end(node) && is_certain(node))
+                .collect(),
         }
     }
 }

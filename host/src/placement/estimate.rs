@@ -291,8 +291,12 @@ struct Caller {
 }
 
 impl Caller {
-    /// Returns `None` if all devices compute in host memory, or none does.
+    /// Returns `None` if all devices compute in host memory, or none does, or if an app executes
+    /// the nodes.
     fn of(candidates: &Candidates) -> Option<Self> {
+        if candidates.are_stated() {
+            return None;
+        }
         let is_in_host_memory = &candidates.devices().is_in_host_memory;
         let host = is_in_host_memory.iter().position(|&is_in| is_in)?;
         if is_in_host_memory.iter().all(|&is_in| is_in) {

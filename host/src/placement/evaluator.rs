@@ -82,14 +82,14 @@ impl Placement {
         let profile = self.candidates().profile();
         let overhead_ns = match profile {
             Some(profile) => profile.overhead_ns,
+            None if self.candidates().are_stated() => 0.0,
             None => run_overhead_ns(self.graph()),
         };
         self.evaluator().makespan_ns() + overhead_ns
     }
 }
 
-/// Returns the expected time of a run besides its nodes, in ns; none for graphs of services, which
-/// execute their nodes elsewhere.
+/// Returns the expected time of a run besides its nodes, in ns.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 fn run_overhead_ns(graph: &Graph) -> f64 {
     let nodes = || graph.nodes();

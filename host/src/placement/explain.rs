@@ -165,8 +165,8 @@ impl Placement {
             .collect()
     }
 
-    /// Returns the single moves that shorten a run most, the best first, and at most `n_max`. Moves
-    /// that shorten nothing are left out.
+    /// Returns the single moves that shorten a run most, the best first, and at most `n_max`: of
+    /// each node its best move. Moves that shorten nothing are left out.
     ///
     /// Only nodes on the critical path are tried: moving others removes none of the waits that
     /// determine the end. In a large graph these are the nodes that take longest.
@@ -192,6 +192,8 @@ impl Placement {
             .filter(|&(change_ns, ..)| change_ns < -TOLERANCE_NS)
             .collect();
         found.sort_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        let mut seen = rustc_hash::FxHashSet::default();
+        found.retain(|&(_, node, _)| seen.insert(node));
         found.truncate(n_max);
         let best = found.into_iter();
         best.map(|(_, node, device)| plan.evaluate(node, device))

@@ -295,3 +295,63 @@ fn a_page_of_ten_thousand_nodes_is_below_five_megabytes() {
     let names = &data(&page)["graph"]["nodes"]["name"];
     assert_eq!(names.as_array().map(Vec::len), Some(10_000));
 }
+
+const TASKS: &str = r#"{ "name": "three",
+  "tasks": [
+    { "name": "a", "time": { "CPU": "2 ms", "GPU": "1 ms" }, "writes": [{ "name": "x", "bytes": "4 MB" }] },
+    { "name": "b", "time": { "CPU": "2 ms", "GPU": "1 ms" }, "reads": ["x"] },
+    { "name": "c", "time": { "CPU": "2 ms", "GPU": "1 ms" }, "reads": ["x"], "device": "/device:GPU:1" }
+  ] }"#;
+
+#[test]
+fn a_task_graph_is_placed_simulated_explained_and_compared() {
+    let folder = folder();
+    let cluster = file(&folder, "three.toml", CLUSTER.as_bytes());
+    let tasks = file(&folder, "tasks.json", TASKS.as_bytes());
+    let line = "simulate {} --cluster {} --policy heft --nodes --json";
+    let report = placewright(args(line, &[&tasks, &cluster]))
+        .expect(0)
+        .json();
+    check("simulate", &report);
+    assert_eq!(report["placement"]["n_nodes"], 3);
+    // a, then b beside c, whose input is copied.
+    let end_ns = number(&report, "end_ns");
+    assert!((2.0e6..2.1e6).contains(&end_ns), "{end_ns}");
+    assert_eq!(report["expected_ns"], report["end_ns"]);
+    let peaks = report["placement"]["expected_peak_bytes"]
+        .as_array()
+        .expect("bytes");
+    let most = peaks.iter().filter_map(Value::as_u64).max();
+    assert!(most >= Some(4_000_000), "{peaks:?}");
+    let line = "explain {} b --cluster {} --policy heft --against GPU:1 --json";
+    let explained = placewright(args(line, &[&tasks, &cluster]))
+        .expect(0)
+        .json();
+    check("explain", &explained);
+    assert_eq!(
+        explained["node"]["candidates"].as_array().map(Vec::len),
+        Some(3)
+    );
+    let line = "compare {} --cluster {} --json";
+    let compared = placewright(args(line, &[&tasks, &cluster]))
+        .expect(0)
+        .json();
+    check("compare", &compared);
+    let html = path_in(&folder, "tasks.html");
+    let line = "report {} --cluster {} --html {}";
+    placewright(args(line, &[&tasks, &cluster, &html])).expect(0);
+    let line = "place {} --cluster {} --memory GPU=1MB,CPU=1MB";
+    placewright(args(line, &[&tasks, &cluster])).expect_error(1, &["no policy found a placement"]);
+    for (line, part) in [
+        ("run {}", "`simulate` shows"),
+        ("place {} --pin a=CPU:0", "--pin has no effect"),
+        ("place {} --check-ops", "--check-ops is about kernels"),
+        ("compare {} --measure", "no kernels to run"),
+    ] {
+        placewright(args(line, &[&tasks])).expect_error(2, &[part]);
+    }
+    let wrong = TASKS.replace(r#""reads": ["x"] }"#, r#""reads": ["y"] }"#);
+    let wrong = file(&folder, "wrong.json", wrong.as_bytes());
+    let parts = ["wrong.json", "line 4", "`y`"];
+    placewright(args("place {} --cluster {}", &[&wrong, &cluster])).expect_error(1, &parts);
+}

@@ -108,6 +108,9 @@ fn a_move_does_what_a_simulation_after_it_shows() {
         for pair in best.windows(2) {
             assert!(pair[0].change_ns() <= pair[1].change_ns());
         }
+        let mut nodes: Vec<u32> = best.iter().map(|moved| moved.node).collect();
+        nodes.dedup();
+        assert_eq!(nodes.len(), best.len(), "{best:?}");
         for moved in &best {
             assert!(moved.change_ns().is_some_and(|change_ns| change_ns < 0.0));
             assert_true(&placement, moved, &format!("{moved:?}"));
