@@ -20,7 +20,7 @@
 //!     device = [{ profile = "epyc-9654" }, { profile = "h100-sxm" }]
 //!     "#,
 //! )?;
-//! let builder = Session::builder().with_graph(b.build()?).with_cluster(&cluster);
+//! let builder = Session::builder().with_graph(b.finish()).with_cluster(&cluster);
 //! let policies = ["priority", "heft"].map(ShippedPolicy::find);
 //! let policies = policies.map(|policy| policy.map(PolicyRequest::new));
 //! let requests = policies.into_iter().collect::<Result<Vec<_>, _>>()?;
