@@ -159,13 +159,7 @@ pub(super) fn compared(
         return Err(UsageError(problem.to_owned()).into());
     }
     let compared = open::compare(graph, args, cluster, explain_wanted, registry, output);
-    let mut compared = match compared {
-        Ok(compared) => compared,
-        Err(error) => {
-            refusals::show(&error, graph, args, cluster, registry, output)?;
-            return Err(error);
-        }
-    };
+    let mut compared = refusals::or_show(compared, graph, args, cluster, registry, output)?;
     let Some((_, plan)) = compared.plans().next() else {
         return Ok(compared);
     };

@@ -136,21 +136,12 @@ pub(super) fn run(
         Recorder::off(),
         output,
     );
-    let opened = match opened {
-        Ok(opened) => opened,
-        Err(error) => {
-            refusals::show(&error, graph, args, cluster, registry, output)?;
-            return Err(error);
-        }
-    };
+    let opened = refusals::or_show(opened, graph, args, cluster, registry, output)?;
     opened.save_and_log(args, output)?;
     let report = command.report(&opened, cluster.is_some())?;
     report.show(output)?;
     output.json(&report)?;
-    Ok(match opened.is_fallback() {
-        true => Outcome::FellBack,
-        false => Outcome::Done,
-    })
+    Ok(opened.outcome())
 }
 
 impl ExplainCommand {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use anyhow::Result;
 
+use super::Outcome;
 use super::UsageError;
 use super::args::PlacementArgs;
 use super::cache;
@@ -305,11 +306,13 @@ pub(super) fn builder(
 }
 
 impl Opened {
-    /// Whether another policy than the requested one placed the graph.
-    pub(super) fn is_fallback(&self) -> bool {
-        self.report
-            .policy()
-            .is_some_and(|report| report.is_fallback())
+    /// How a command ends that did all it was asked for: it says whether another policy than the
+    /// requested one placed the graph.
+    pub(super) fn outcome(&self) -> Outcome {
+        match self.report.policy() {
+            Some(report) if report.is_fallback() => Outcome::FellBack,
+            _ => Outcome::Done,
+        }
     }
 
     /// The placement as it is shown.

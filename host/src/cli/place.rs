@@ -190,13 +190,7 @@ pub(super) fn run(
         recorder,
         output,
     );
-    let opened = match opened {
-        Ok(opened) => opened,
-        Err(error) => {
-            refusals::show(&error, &command.graph, args, cluster, registry, output)?;
-            return Err(error);
-        }
-    };
+    let opened = refusals::or_show(opened, &command.graph, args, cluster, registry, output)?;
     opened.save_and_log(args, output)?;
     if let Some(path) = &command.run.trace {
         opened.write_trace(path)?;
@@ -230,11 +224,7 @@ pub(super) fn run(
     if let Some(failure) = failure {
         return Err(failure.context("a run of the whole graph fails with this placement"));
     }
-    Ok(if opened.is_fallback() {
-        Outcome::FellBack
-    } else {
-        Outcome::Done
-    })
+    Ok(opened.outcome())
 }
 
 /// Returns the transfers of a run of the whole graph, summed by pair of devices.

@@ -38,8 +38,23 @@ struct OpsReport<'a> {
     unsupported: &'a [UnsupportedNode],
 }
 
-/// Prints every conflict, if conflicts are the reason why the graph was not placed.
-pub(super) fn show(
+/// Returns what was opened. Prints every conflict, if conflicts are the reason why the graph was
+/// not placed.
+pub(super) fn or_show<T>(
+    opened: Result<T>,
+    graph: &Path,
+    args: &PlacementArgs,
+    cluster: Option<&ClusterSpec>,
+    registry: &Registry,
+    output: &mut Output,
+) -> Result<T> {
+    if let Err(error) = &opened {
+        show(error, graph, args, cluster, registry, output)?;
+    }
+    opened
+}
+
+fn show(
     error: &anyhow::Error,
     graph: &Path,
     args: &PlacementArgs,

@@ -222,12 +222,9 @@ pub(super) fn run(
     };
     report.show(output)?;
     output.json(&report)?;
-    Ok(if is_negative {
-        Outcome::Negative
-    } else if opened.is_fallback() {
-        Outcome::FellBack
-    } else {
-        Outcome::Done
+    Ok(match is_negative {
+        true => Outcome::Negative,
+        false => opened.outcome(),
     })
 }
 

@@ -52,6 +52,8 @@ pub(super) struct SimulateCommand {
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     placement: PlacementView<'a>,
+    #[serde(skip)]
+    simulation: &'a Simulation,
     /// Expected time of a run, with feeds, fetches and its start.
     expected_ns: f64,
     /// When the last node ends.
@@ -91,13 +93,7 @@ pub(super) fn run(
         Recorder::off(),
         output,
     );
-    let opened = match opened {
-        Ok(opened) => opened,
-        Err(error) => {
-            refusals::show(&error, graph, args, cluster, registry, output)?;
-            return Err(error);
-        }
-    };
+    let opened = refusals::or_show(opened, graph, args, cluster, registry, output)?;
     opened.save_and_log(args, output)?;
     let placement = &*opened.placement;
     let simulation = placement.simulate();
@@ -107,6 +103,7 @@ pub(super) fn run(
     let row = |node| node_row(placement, &simulation, node);
     let report = Report {
         placement: opened.view().on_paper(cluster.is_some()),
+        simulation: &simulation,
         expected_ns: simulation.expected_ns,
         end_ns: simulation.end_ns,
         devices: &simulation.devices,
@@ -125,10 +122,7 @@ pub(super) fn run(
     };
     report.show(output)?;
     output.json(&report)?;
-    Ok(match opened.is_fallback() {
-        true => Outcome::FellBack,
-        false => Outcome::Done,
-    })
+    Ok(opened.outcome())
 }
 
 fn node_row<'a>(placement: &'a Placement, simulation: &Simulation, node: NodeId) -> NodeRow<'a> {
@@ -145,10 +139,8 @@ impl Report<'_> {
     fn show(&self, output: &mut Output) -> Result<()> {
         self.placement.show(output)?;
         output.line("")?;
-        let percent = |busy_ns: f64| match self.end_ns > 0.0 {
-            true => format!("{:.1} %", 100.0 * busy_ns / self.end_ns),
-            false => "0.0 %".to_owned(),
-        };
+        let percent =
+            |busy_ns: f64| format!("{:.1} %", 100.0 * self.simulation.utilization(busy_ns));
         let mut table = Table::new(["device", "executed", "busy", "of the time", "peak memory"])
             .with_numbers(&[1, 2, 3, 4]);
         for device in self.devices {

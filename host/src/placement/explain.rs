@@ -1,5 +1,6 @@
 //! Why a node is where it is: what its candidates cost, and what moving it would change.
 
+use rustc_hash::FxHashSet;
 use serde::Serialize;
 use serde::Serializer;
 
@@ -12,7 +13,8 @@ use crate::placement::Placement;
 use crate::placement::Simulation;
 use crate::placement::Violation;
 use crate::placement::check;
-use crate::placement::simulation::TOLERANCE_NS;
+use crate::placement::simulation::Arrivals;
+use crate::placement::simulation::tolerance_ns;
 use crate::placement::to_u32;
 
 /// Why a node is where it is.
@@ -177,7 +179,7 @@ impl Placement {
             |node: u32| simulation.ends_ns[node as usize] - simulation.starts_ns[node as usize];
         let mut path = simulation.critical_path.clone();
         path.sort_by(|&a, &b| length_ns(b).total_cmp(&length_ns(a)));
-        let mut seen = rustc_hash::FxHashSet::default();
+        let mut seen = FxHashSet::default();
         path.retain(|&node| seen.insert(candidates.nodes().group[node as usize]));
         let mut plan = Moves::new(self);
         let n_evaluated = EVALUATED_MAX / self.devices().len().max(1);
@@ -189,10 +191,10 @@ impl Placement {
         let mut found: Vec<(f64, NodeId, u32)> = tried
             .take(n_evaluated)
             .filter_map(|(node, device)| Some((plan.change_ns(node, device)?, node, device)))
-            .filter(|&(change_ns, ..)| change_ns < -TOLERANCE_NS)
+            .filter(|&(change_ns, ..)| change_ns < -tolerance_ns(simulation.end_ns))
             .collect();
         found.sort_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
-        let mut seen = rustc_hash::FxHashSet::default();
+        let mut seen = FxHashSet::default();
         found.retain(|&(_, node, _)| seen.insert(node));
         found.truncate(n_max);
         let best = found.into_iter();
@@ -288,13 +290,7 @@ impl Simulation {
     pub fn slack_ns(&self, placement: &Placement) -> Vec<f64> {
         let graph = placement.graph();
         let devices = placement.devices();
-        let mut arrivals = rustc_hash::FxHashMap::default();
-        for transfer in &self.transfers {
-            let arrival_ns: &mut f64 = arrivals
-                .entry((transfer.producer, transfer.destination))
-                .or_insert(0.0);
-            *arrival_ns = arrival_ns.max(transfer.end_ns);
-        }
+        let arrivals = Arrivals::new(&self.transfers);
         let mut by_start: Vec<u32> = (0..to_u32(devices.len())).collect();
         let start = |node: u32| self.starts_ns[node as usize];
         let end = |node: u32| self.ends_ns[node as usize];
@@ -311,18 +307,18 @@ impl Simulation {
             let mut least_ns = self.end_ns - end(node);
             for &reader in successors.row(node as usize) {
                 // What the next iteration of a loop reads came before.
-                if start(reader) < end(node) - TOLERANCE_NS {
+                if start(reader) < end(node) - tolerance_ns(end(node)) {
                     continue;
                 }
-                let arrival_ns = arrivals.get(&(node, devices[reader as usize]));
-                let arrival_ns = arrival_ns.copied().unwrap_or(end(node)).max(end(node));
+                let arrival_ns = arrivals.latest_ns(node, devices[reader as usize]);
+                let arrival_ns = arrival_ns.unwrap_or(end(node)).max(end(node));
                 let wait_ns = start(reader) - arrival_ns;
                 least_ns = least_ns.min(wait_ns.max(0.0) + slack_ns[reader as usize]);
             }
             if end(node) > start(node) {
                 let of_device = &executed[own as usize];
-                let next =
-                    of_device.partition_point(|&other| start(other) < end(node) - TOLERANCE_NS);
+                let next = of_device
+                    .partition_point(|&other| start(other) < end(node) - tolerance_ns(end(node)));
                 let mut after = of_device[next..].iter();
                 if let Some(&next) = after.find(|&&other| other != node) {
                     let wait_ns = start(next) - end(node);

@@ -3,13 +3,14 @@
 use std::io;
 use std::io::Write;
 
+use rustc_hash::FxHashMap;
+use rustc_hash::FxHashSet;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::candidates::Candidates;
 use crate::graph::NONE;
 use crate::graph::NodeId;
-use crate::names::DeviceId;
 use crate::placement::Placement;
 use crate::placement::estimate::PlanEstimate;
 use crate::placement::estimate::PlanSchedule;
@@ -302,8 +303,31 @@ fn memory_over_time(resident_bytes: u64, mut changes: Changes) -> Vec<(f64, u64)
     memory
 }
 
-/// Times that differ by less are equal.
-pub(super) const TOLERANCE_NS: f64 = 1e-3;
+/// Instants that differ by less than this are equal: sums of many times are not exact.
+pub(super) fn tolerance_ns(at_ns: f64) -> f64 {
+    (at_ns * 1e-12).max(1e-3)
+}
+
+/// When what a node computes arrives on another device, the last of it: by node and device.
+pub(super) struct Arrivals(FxHashMap<(u32, u32), f64>);
+
+impl Arrivals {
+    pub(super) fn new(transfers: &[SimulatedTransfer]) -> Self {
+        let mut latest = FxHashMap::default();
+        for transfer in transfers {
+            let end_ns: &mut f64 = latest
+                .entry((transfer.producer, transfer.destination))
+                .or_insert(0.0);
+            *end_ns = end_ns.max(transfer.end_ns);
+        }
+        Self(latest)
+    }
+
+    /// Returns `None` if nothing is sent, as on the node's own device.
+    pub(super) fn latest_ns(&self, producer: u32, device: u32) -> Option<f64> {
+        self.0.get(&(producer, device)).copied()
+    }
+}
 
 fn critical_path(
     candidates: &Candidates,
@@ -317,19 +341,19 @@ fn critical_path(
     let executed = nodes.filter(|&node| end_of(node) > schedule.starts_ns[node as usize]);
     let mut by_end: Vec<u32> = executed.collect();
     by_end.sort_unstable_by(|&a, &b| end_of(a).total_cmp(&end_of(b)).then(a.cmp(&b)));
-    let mut arrivals: rustc_hash::FxHashMap<(u32, u32), f64> = rustc_hash::FxHashMap::default();
-    for transfer in transfers {
-        let end_ns = arrivals
-            .entry((transfer.producer, transfer.destination))
-            .or_insert(0.0);
-        *end_ns = end_ns.max(transfer.end_ns);
-    }
+    let arrivals = Arrivals::new(transfers);
+    let mut seen = FxHashSet::default();
     let mut path = Vec::new();
     let mut at = by_end.last().copied();
     while let Some(node) = at {
+        // Nodes that take next to no time may seem to wait for each other.
+        if !seen.insert(node) {
+            break;
+        }
         path.push(node);
         let device = devices[node as usize];
         let start_ns = schedule.starts_ns[node as usize];
+        let tolerance_ns = tolerance_ns(start_ns);
         // The input that arrives last.
         let mut last: Option<(f64, u32)> = None;
         let predecessors = graph.predecessors();
@@ -337,37 +361,28 @@ fn critical_path(
             if graph.is_preloaded(NodeId(producer)) {
                 continue;
             }
-            let arrival_ns = match devices[producer as usize] == device {
-                true => end_of(producer),
-                false => {
-                    let arrival = arrivals.get(&(producer, device));
-                    arrival.copied().unwrap_or(end_of(producer))
-                }
-            };
+            let arrival_ns = arrivals.latest_ns(producer, device);
+            let arrival_ns = arrival_ns.unwrap_or(end_of(producer));
             if last.is_none_or(|(latest_ns, _)| arrival_ns > latest_ns) {
                 last = Some((arrival_ns, producer));
             }
         }
-        let waits_for_input = last.is_some_and(|(at_ns, _)| at_ns >= start_ns - TOLERANCE_NS);
+        let waits_for_input = last.is_some_and(|(at_ns, _)| at_ns >= start_ns - tolerance_ns);
         let last = last.map(|(_, producer)| producer);
         at = match waits_for_input {
             true => last,
             // A node of the device that ends as this one starts.
             false => {
                 let first =
-                    by_end.partition_point(|&other| end_of(other) < start_ns - TOLERANCE_NS);
+                    by_end.partition_point(|&other| end_of(other) < start_ns - tolerance_ns);
                 let mut near = by_end[first..].iter().copied();
                 let before = near
                     .by_ref()
-                    .take_while(|&other| end_of(other) <= start_ns + TOLERANCE_NS)
+                    .take_while(|&other| end_of(other) <= start_ns + tolerance_ns)
                     .find(|&other| devices[other as usize] == device && other != node);
                 before.filter(|_| start_ns > 0.0).or(last)
             }
         };
-        // A node that takes no time may wait for another one that takes none.
-        if path.len() > devices.len() {
-            break;
-        }
     }
     path.reverse();
     path
@@ -422,7 +437,7 @@ impl Simulation {
             let threads = &mut free_ns[device];
             let thread = threads
                 .iter()
-                .position(|&free_ns| free_ns <= start_ns + TOLERANCE_NS);
+                .position(|&free_ns| free_ns <= start_ns + tolerance_ns(start_ns));
             let thread = thread.unwrap_or_else(|| {
                 threads.push(0.0);
                 threads.len() - 1
@@ -448,12 +463,8 @@ impl Simulation {
         writer.write_all(b"\n]}\n")
     }
 
-    /// Returns the use of a device: the part of the schedule in which it executes nodes.
-    pub fn utilization(&self, device: DeviceId) -> f64 {
-        let busy_ns = self
-            .devices
-            .get(device.index())
-            .map_or(0.0, |device| device.busy_ns);
+    /// Returns the part of the schedule that a device or link is busy: 0 to 1.
+    pub fn utilization(&self, busy_ns: f64) -> f64 {
         match self.end_ns > 0.0 {
             true => busy_ns / self.end_ns,
             false => 0.0,
