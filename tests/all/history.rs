@@ -268,8 +268,26 @@ fn trip_counts_are_assumed_stated_or_measured() {
     let profile = assumed
         .measure(&[("limit", limit)], &["n"], &[], 3)
         .unwrap();
+    let counts = profile.without_times();
     let measured = builder(&graph).with_profile(profile).build().unwrap();
     assert_eq!(executions(&measured, "while/body/next"), 37.0);
+    assert_eq!(source(&measured, "while/body/next"), "profile");
+    let counted = builder(&graph).with_profile(counts).build().unwrap();
+    assert_eq!(executions(&counted, "while/body/next"), 37.0);
+    assert_eq!(source(&counted, "while/body/next"), "rates");
+    let expected = builder(&graph).with_trip_count("while", 37.0).build();
+    let expected_ns = expected.unwrap().placement().expected_ns();
+    let relative = counted.placement().expected_ns() / expected_ns;
+    assert!((0.7..1.3).contains(&relative), "{relative}");
+}
+
+fn source(session: &Session, node: &str) -> String {
+    let placement = session.placement();
+    let node = placement.graph().find_node(node).unwrap();
+    let candidates = placement.candidates();
+    candidates
+        .cost_source(node, placement.device(node))
+        .to_owned()
 }
 
 #[test]

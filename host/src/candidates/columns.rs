@@ -124,18 +124,27 @@ pub struct DeviceColumns {
 }
 
 impl DeviceColumns {
-    /// Returns the number of threads of a chip whose devices compute with threads, else 0.
-    pub(crate) fn threads_of_chip(&self, chip: u32) -> u32 {
-        let of_chip = self.chips.iter().zip(&self.chip_threads);
-        let most = of_chip
-            .filter(|&(&of, _)| of == chip)
-            .map(|(_, &threads)| threads)
-            .max();
-        match most.unwrap_or(0) {
-            0 => 0,
-            // Devices with one thread each may compute at one time.
-            most => most.max(self.n_host_threads).min(self.n_processors),
+    /// Returns chips as policies see them: devices share a number if one slows the other down. If
+    /// the processor has a thread for each of theirs, devices of one chip do not.
+    pub(crate) fn competing_chips(&self) -> Vec<u32> {
+        let mut chips = self.chips.clone();
+        let devices = || (0u32..).zip(&self.chip_threads);
+        for (first, _) in devices().filter(|&(device, _)| self.chips[device as usize] == device) {
+            let on_chip = || devices().filter(|&(device, _)| self.chips[device as usize] == first);
+            let n_threads = on_chip()
+                .map(|(_, &threads)| u64::from(threads))
+                .sum::<u64>();
+            let n_of_host = on_chip()
+                .filter(|&(device, _)| self.is_in_host_memory[device as usize])
+                .count();
+            let is_enough = on_chip().all(|(_, &threads)| threads > 0)
+                && n_threads <= u64::from(self.n_processors)
+                && n_of_host <= self.n_host_threads as usize;
+            if is_enough {
+                on_chip().for_each(|(device, _)| chips[device as usize] = device);
+            }
         }
+        chips
     }
 }
 

@@ -297,3 +297,55 @@ fn damaged_files_are_refused_or_understood() {
     }
     assert!(n_read > 20, "{n_read}");
 }
+
+/// A CPU and an accelerator in its socket, with a thread each, and the expected time of a task of
+/// 1 ms on each of them.
+fn in_one_socket(n_processors: u32) -> (Vec<u32>, f64) {
+    let text = format!(
+        r#"
+        [[host]]
+        processors = {n_processors}
+        device = [{{ profile = "cpu" }}, {{ profile = "npu" }}]
+
+        [profile.cpu]
+        type = "CPU"
+        memory = "16 GB"
+        memory-bandwidth = "100 GB/s"
+        f32 = "1 TFLOP/s"
+        launch = "0 ns"
+        chip = "socket"
+        threads = 1
+
+        [profile.npu]
+        type = "NPU"
+        memory = "16 GB"
+        memory-bandwidth = "100 GB/s"
+        f32 = "1 TFLOP/s"
+        launch = "0 ns"
+        host-link = "socket"
+        chip = "socket"
+        threads = 1
+
+        [link.socket]
+        latency = "1 us"
+        bandwidth = "100 GB/s"
+        "#
+    );
+    let cluster = ClusterSpec::parse(&text).unwrap();
+    let tasks = crate::dag::TaskGraph::parse(
+        r#"{ "tasks": [
+            { "name": "a", "time": { "CPU": "1 ms", "NPU": "1 ms" } },
+            { "name": "b", "time": { "CPU": "1 ms", "NPU": "1 ms" } }
+        ] }"#,
+    );
+    let candidates = tasks.unwrap().candidates(cluster.devices()).unwrap();
+    let mut plan = crate::placement::Evaluator::new(&candidates);
+    plan.set_devices(&[0, 1]);
+    (candidates.devices().competing_chips(), plan.makespan_ns())
+}
+
+#[test]
+fn devices_of_a_chip_compete_if_it_has_fewer_threads_than_they() {
+    assert_eq!(in_one_socket(2), (vec![0, 1], 1e6));
+    assert_eq!(in_one_socket(1), (vec![0, 0], 2e6));
+}

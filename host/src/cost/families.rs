@@ -110,6 +110,7 @@ pub(super) fn family_of(node: &NodeWork<'_>) -> Option<&'static Family> {
         }
         "BatchMatMul" | "BatchMatMulV2" | "BatchMatMulV3" | "Einsum" => "batch matmul",
         "Conv2D" => match [0, 1, 2].map(|axis| dim(node, 1, axis)) {
+            [.., Some(channels)] if is_grouped(node, channels) => "grouped convolution",
             [Some(1), Some(1), _] => "pointwise convolution",
             [.., Some(channels)] if channels <= FEW => "convolution of few channels",
             _ => "convolution",
@@ -158,6 +159,15 @@ pub(super) fn family_of(node: &NodeWork<'_>) -> Option<&'static Family> {
 }
 
 /// Returns a dimension of an input, if it is known.
+/// Whether the image has more channels than each filter reads.
+fn is_grouped(node: &NodeWork<'_>, channels: usize) -> bool {
+    let axis = match node.attrs().text("data_format") {
+        Some("NCHW") => 1,
+        _ => 3,
+    };
+    dim(node, 0, axis).is_some_and(|of_image| of_image > channels)
+}
+
 fn dim(node: &NodeWork<'_>, input: usize, axis: usize) -> Option<usize> {
     let (_, shape) = node.inputs().nth(input)?;
     *shape.dims()?.get(axis)?
@@ -339,6 +349,18 @@ pub(super) fn families() -> &'static [Family] {
             Flops,
             &[4, 16, 64, 128, 256],
             |b, channels| conv(b, [1, 1], channels),
+        ),
+        family(
+            "grouped convolution",
+            Flops,
+            &[8, 16, 32, 64],
+            |b, channels| {
+                let side = image_side(channels);
+                let x = input(b, &[1, side, side, channels])?;
+                let filters = weights(b, &[3, 3, channels / 4, channels])?;
+                let options = Conv2d::new(Padding::Same);
+                Ok(b.conv2d(x, filters, options)?.operation())
+            },
         ),
         family(
             "depthwise convolution",

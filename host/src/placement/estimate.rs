@@ -77,8 +77,8 @@ impl PlanEstimate {
                 .collect(),
             // What a profile calls overhead contains these copies.
             caller: match profile {
-                Some(_) => None,
-                None => Caller::of(candidates),
+                Some(profile) if profile.has_times() => None,
+                _ => Caller::of(candidates),
             },
             makespan_ns: None,
         }
@@ -241,7 +241,16 @@ fn resources(candidates: &Candidates, is_host: &[bool], n_host_threads: u32) -> 
         if !host.is_empty() {
             resources = resources.with_host(&host, &neighbours, n_host_threads);
         }
-        let n_threads = columns.threads_of_chip(chip).max(1);
+        let threads = |&device: &u32| columns.chip_threads[device as usize];
+        // CPU devices with one thread each may compute at one time. The runtimes of the others have
+        // threads of their own.
+        let of_host = host.iter().map(threads).max();
+        let of_host = of_host.map_or(0, |most| most.max(n_host_threads));
+        let n_threads = neighbours
+            .iter()
+            .map(threads)
+            .fold(of_host, u32::saturating_add);
+        let n_threads = n_threads.min(columns.n_processors).max(1);
         resources = resources.with_chip(&on_chip, f64::from(n_threads));
     }
     let mut n_links = 0;

@@ -81,9 +81,9 @@ impl Placement {
     pub fn expected_ns(&self) -> f64 {
         let profile = self.candidates().profile();
         let overhead_ns = match profile {
-            Some(profile) => profile.overhead_ns,
-            None if self.candidates().are_stated() => 0.0,
-            None => run_overhead_ns(self.graph()),
+            Some(profile) if profile.has_times() => profile.overhead_ns,
+            _ if self.candidates().are_stated() => 0.0,
+            _ => run_overhead_ns(self.graph()),
         };
         self.evaluator().makespan_ns() + overhead_ns
     }

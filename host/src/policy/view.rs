@@ -328,7 +328,7 @@ impl DeviceSource for View {
     }
 
     fn chips(&self) -> Cow<'_, [u32]> {
-        self.candidates.devices().chips.as_slice().into()
+        self.candidates.devices().competing_chips().into()
     }
 
     fn memory_domains(&self) -> Cow<'_, [u32]> {

@@ -146,6 +146,31 @@ impl RunProfile {
         }
     }
 
+    /// Returns how often nodes are executed, without times: costs then come from other sources, and
+    /// what is known of loops and branches is their trip counts and the sides that are taken.
+    pub fn without_times(&self) -> Self {
+        let nodes = self.nodes.iter().map(|times| NodeTimes {
+            ns: 0.0,
+            spread_ns: 0.0,
+            samples: 0,
+            start_ns: 0.0,
+            ..times.clone()
+        });
+        Self {
+            run_ns: 0.0,
+            overhead_ns: 0.0,
+            nodes: nodes.collect(),
+            transfers: Vec::new(),
+            graph: self.graph.clone(),
+            ..*self
+        }
+    }
+
+    /// Whether it knows what a node takes.
+    pub(crate) fn has_times(&self) -> bool {
+        self.nodes.iter().any(|times| times.samples > 0)
+    }
+
     /// Sets the time of a run that was not recorded, and fits the times of kernels to it: after
     /// that, `makespan_ns`, the schedule of a profile's kernels, is the time of the run without its
     /// overhead. If the kernels took longer, since recording takes time, each execution is

@@ -84,9 +84,10 @@ struct Row {
     nodes: usize,
     /// Median time of a run.
     measured_ns: u64,
-    /// The expected time, divided by the measured one: by the rates of the devices, and after runs
-    /// were measured.
+    /// The expected time, divided by the measured one: by the rates of the devices; by these rates
+    /// if trip counts of loops and taken branches are known; and after runs were measured.
     by_rates: f64,
+    with_counts: f64,
     learned: f64,
     /// Of the random plans: Kendall's tau between expected and measured times, and by how much the
     /// plan that was expected to be fastest took longer than the fastest.
@@ -97,8 +98,15 @@ struct Row {
 #[derive(Debug, Serialize)]
 struct PlansRow {
     n: usize,
+    times: Vec<PlanTimes>,
     tau: f64,
     best_expected_over_best: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct PlanTimes {
+    expected_ns: f64,
+    measured_ns: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -107,6 +115,7 @@ struct Report {
     rows: Vec<Row>,
     /// Errors of all models: |expected / measured - 1|.
     by_rates: Errors,
+    with_counts: Errors,
     learned: Errors,
 }
 
@@ -136,6 +145,7 @@ pub(super) fn run(
     let report = Report {
         bench: "prediction",
         by_rates: Errors::of(rows.iter().map(|row| row.by_rates)),
+        with_counts: Errors::of(rows.iter().map(|row| row.with_counts)),
         learned: Errors::of(rows.iter().map(|row| row.learned)),
         rows,
     };
@@ -175,7 +185,12 @@ fn measure(
     settle(&model)?;
     let by_rates_ns = expected_ns(&model);
     let clock = Clock::of(&model, kernels, calibrations.as_ref());
-    let (mut times, mut ratios, mut of_rates) = (Vec::new(), Vec::new(), Vec::new());
+    let counts = model.measure(N_RUNS_MEASURED)?.without_times();
+    let counted = open(&|builder| builder.with_profile(counts.clone()))?;
+    let counted_ns = expected_ns(&counted);
+    drop(counted);
+    let (mut times, mut ratios) = (Vec::new(), Vec::new());
+    let (mut of_rates, mut of_counts) = (Vec::new(), Vec::new());
     for _ in 0..args.rounds {
         let profile = model.measure(N_RUNS_MEASURED)?;
         let learned = open(&|builder| builder.with_profile(profile.clone()))?;
@@ -187,6 +202,7 @@ fn measure(
         let slower = clock.slower(before_runs, after_runs);
         ratios.push(expected_ns(&learned) / measured_ns);
         of_rates.push(by_rates_ns * slower / measured_ns);
+        of_counts.push(counted_ns * slower / measured_ns);
         times.push(measured);
     }
     let plans = match args.plans > 1 {
@@ -198,6 +214,7 @@ fn measure(
         nodes: model.n_nodes(),
         measured_ns: nanoseconds(median(&mut times)),
         by_rates: middle(&mut of_rates),
+        with_counts: middle(&mut of_counts),
         learned: middle(&mut ratios),
         plans,
     })
@@ -299,6 +316,13 @@ fn plans(model: &Model, open: &Open<'_>, args: &PredictionBench) -> Result<Plans
         n: found.len(),
         tau: kendall_tau(&found),
         best_expected_over_best: fastest(|plan| plan.0) / fastest(|plan| plan.1),
+        times: found
+            .iter()
+            .map(|&(expected_ns, measured_ns)| PlanTimes {
+                expected_ns,
+                measured_ns,
+            })
+            .collect(),
     })
 }
 
@@ -405,7 +429,14 @@ fn to_f64(ns: u64) -> f64 {
 impl Report {
     fn show(&self, output: &mut Output) -> Result<()> {
         let has_plans = self.rows.iter().any(|row| row.plans.is_some());
-        let mut head = vec!["model", "nodes", "median", "by rates", "learned"];
+        let mut head = vec![
+            "model",
+            "nodes",
+            "median",
+            "by rates",
+            "with counts",
+            "learned",
+        ];
         if has_plans {
             head.extend(["plans", "tau", "chosen by best"]);
         }
@@ -417,6 +448,7 @@ impl Report {
                 row.nodes.to_string(),
                 show_ns(to_f64(row.measured_ns)),
                 format!("{:.2}", row.by_rates),
+                format!("{:.2}", row.with_counts),
                 format!("{:.3}", row.learned),
             ];
             if let Some(plans) = &row.plans {
@@ -437,8 +469,10 @@ impl Report {
             )
         };
         output.line(format_args!(
-            "expected time by measured time; errors by rates: {}; after measured runs: {}",
+            "expected time by measured time; errors by rates: {}; with measured trip counts: {}; \
+             after measured runs: {}",
             errors(&self.by_rates),
+            errors(&self.with_counts),
             errors(&self.learned)
         ))
     }
