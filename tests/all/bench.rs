@@ -19,6 +19,62 @@ use crate::cli::folder;
 use crate::cli::model;
 use crate::cli::placewright;
 
+/// The makespans of plans are compared with schedules that others have proven to be optimal.
+#[test]
+fn no_policy_beats_a_proven_optimum_and_heft_comes_near() {
+    let line = "bench quality {} --policy heft,priority,round-robin --json";
+    let report = placewright(args(line, &[&model("../quality")])).expect(0);
+    let report = report.json();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 30);
+    let (mut n_proven, mut sum_of_logarithms) = (0, 0.0);
+    for row in rows {
+        for policy in row["policies"].as_array().unwrap() {
+            let Some(ratio) = policy["by_optimum"].as_f64() else {
+                continue;
+            };
+            // The solver rounded times to a millionth of the makespan.
+            assert!(ratio > 1.0 - 2e-5, "{policy} of {row}");
+            if policy["policy"] == "heft" {
+                n_proven += 1;
+                sum_of_logarithms += ratio.ln();
+            }
+        }
+    }
+    assert_eq!(n_proven, 22);
+    let mean = (sum_of_logarithms / f64::from(n_proven)).exp();
+    assert!(mean < 1.02, "{mean}");
+    // A chain has no choice.
+    let chain = rows.iter().find(|row| row["graph"] == "synthetic.chain_2");
+    let makespan = chain.unwrap()["policies"][0]["makespan"].as_f64().unwrap();
+    assert!((makespan - 25.0).abs() < 1e-6, "{makespan}");
+}
+
+#[test]
+fn quality_of_damaged_task_graphs_is_an_error_that_names_the_file() {
+    let folder = folder();
+    let path = folder.path().join("wrong.json");
+    let text = |speed: &str, target: &str| {
+        format!(
+            r#"{{ "name": "g",
+                "task_graph": {{ "tasks": [{{ "name": "a", "cost": 1 }}],
+                    "dependencies": [{{ "source": "a", "target": "{target}", "size": 1 }}] }},
+                "network": {{ "nodes": [{{ "name": "n", "speed": {speed} }}], "edges": [] }} }}"#
+        )
+    };
+    for (text, problem) in [
+        ("{".to_owned(), "EOF"),
+        (text("0", "a"), "node `n`: the speed is 0"),
+        (text("1", "b"), "the task `b`"),
+        (text("1", "a"), "tasks wait for each other"),
+    ] {
+        fs::write(&path, text).unwrap();
+        let path = path.to_str().unwrap();
+        let ran = placewright(args("bench quality {}", &[path]));
+        ran.expect_error(1, &["wrong.json", problem]);
+    }
+}
+
 #[test]
 fn benchmarks_have_the_documented_rows() {
     let line = "bench placement --nodes 300 --devices 4 --policy heft --repetitions 2 --json";

@@ -93,6 +93,8 @@ pub struct DeviceColumns {
     pub link_exceptions: Vec<(DeviceId, DeviceId, LinkRates)>,
     /// How the devices of several hosts are connected, if the device set states it.
     pub topology: Option<Arc<Topology>>,
+    /// Whether transfers do not slow each other down.
+    pub is_uncontended: bool,
     /// Devices of one chip share a number.
     pub chips: Vec<u32>,
     /// Threads of the chip that a kernel computes with ([`Device::chip_threads`]), or 0.

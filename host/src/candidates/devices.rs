@@ -46,6 +46,7 @@ pub(super) fn device_columns(
         links,
         link_exceptions: devices.links().collect(),
         topology: devices.topology().cloned(),
+        is_uncontended: devices.is_uncontended(),
         chips: devices.chips(),
         chip_threads: devices
             .iter()

@@ -1,6 +1,7 @@
 //! Errors of cluster files and task graphs.
 
 use std::fmt;
+use std::fmt::Write as _;
 use std::io;
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ pub enum ClusterSpecError {
     #[error("the cluster file cannot be read: {0}")]
     Read(io::Error),
     /// Something in the text is wrong.
-    #[error("{place}{problem}")]
+    #[error("{place}{}", OneLine(problem))]
     Invalid {
         /// The line, if it is known.
         place: Place,
@@ -68,7 +69,21 @@ impl fmt::Display for Place {
         match self {
             Self { line: 0, .. } => Ok(()),
             Self { line, text } if text.is_empty() => write!(f, "line {line}: "),
-            Self { line, text } => write!(f, "line {line}, `{text}`: "),
+            Self { line, text } => write!(f, "line {line}, `{}`: ", OneLine(text)),
         }
+    }
+}
+
+/// Shows text that may be a stranger's: without control characters, which could act on a terminal
+/// or look like another message.
+pub(crate) struct OneLine<'a>(pub(crate) &'a str);
+
+impl fmt::Display for OneLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|char| match char {
+            '\t' => f.write_char(' '),
+            char if char.is_control() => write!(f, "{}", char.escape_debug()),
+            char => f.write_char(char),
+        })
     }
 }

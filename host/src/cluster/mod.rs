@@ -23,7 +23,7 @@ mod catalogue;
 mod changes;
 mod costs;
 mod device;
-mod error;
+pub(crate) mod error;
 mod export;
 mod file;
 pub(crate) mod quantity;

@@ -4,6 +4,7 @@ use std::io;
 
 use crate::candidates::CandidatesError;
 use crate::cluster::Place;
+use crate::cluster::error::OneLine;
 
 /// Why a task graph cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -13,7 +14,7 @@ pub enum TaskGraphError {
     #[error("the task graph cannot be read: {0}")]
     Read(io::Error),
     /// Something in the text is wrong, or does not suit the devices.
-    #[error("{place}{problem}")]
+    #[error("{place}{}", OneLine(problem))]
     Invalid {
         /// The line, if it is known.
         place: Place,

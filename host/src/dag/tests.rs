@@ -10,11 +10,17 @@ use super::*;
 use crate::candidates::Candidates;
 use crate::cluster::ClusterSpec;
 use crate::cluster::Place;
+use crate::device::Device;
+use crate::device::DeviceAttributes;
 use crate::device::DeviceSet;
+use crate::device::LinkRates;
+use crate::device::SimpleDevice;
 use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
+use crate::names::DeviceName;
+use crate::placement::Evaluator;
 
 fn parse(text: &str) -> TaskGraph {
     TaskGraph::parse(text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -185,4 +191,47 @@ fn an_empty_device_set_is_refused() {
             ..
         })
     ));
+}
+
+#[test]
+fn transfers_share_a_link_unless_the_devices_are_without_contention() {
+    let tasks = parse(
+        r#"{ "tasks": [
+            { "name": "a", "time": { "X": 1 },
+              "writes": [{ "name": "x", "bytes": 1000000 }, { "name": "y", "bytes": 1000000 }] },
+            { "name": "b", "time": { "Y": 1 }, "reads": ["x"] },
+            { "name": "c", "time": { "Y": 1 }, "reads": ["y"] }
+        ] }"#,
+    );
+    let set = || {
+        let devices = ["X", "Y"].map(|device_type| {
+            let name = DeviceName::full("localhost", 0, 0, device_type, 0);
+            let attributes = DeviceAttributes::new(&name, device_type, 1 << 30);
+            Arc::new(SimpleDevice::new(attributes).unwrap()) as Arc<dyn Device>
+        });
+        let link = LinkRates {
+            latency_ns: 0.0,
+            ns_per_byte: 1.0,
+        };
+        DeviceSet::new(devices).with_link(DeviceId(0), DeviceId(1), link)
+    };
+    let makespan_ns = |devices: DeviceSet| {
+        let candidates = tasks.candidates(&Arc::new(devices)).unwrap();
+        let mut plan = Evaluator::new(&candidates);
+        plan.set_devices(&[0, 1, 1]);
+        plan.makespan_ns()
+    };
+    assert_eq!(makespan_ns(set()), 2_000_002.0);
+    assert_eq!(makespan_ns(set().without_contention()), 1_000_003.0);
+}
+
+#[test]
+fn errors_have_one_line_without_control_characters() {
+    let key = error("{ \"tasks\": [], \"a\\u001b[2J\\nb\": 1 }");
+    assert!(key.contains("unknown field `a\\u{1b}[2J\\nb`"), "{key}");
+    let version = error("{ \"schemaVersion\": \"1\\n2\" }");
+    assert!(
+        version.contains("WfFormat `1\\n2` is not supported"),
+        "{version}"
+    );
 }

@@ -41,6 +41,7 @@ pub struct DeviceSet {
     links: BTreeMap<(DeviceId, DeviceId), LinkRates>,
     topology: Option<Arc<Topology>>,
     n_processors: Option<usize>,
+    is_uncontended: bool,
 }
 
 impl DeviceSet {
@@ -171,6 +172,19 @@ impl DeviceSet {
     /// Returns how the devices of several hosts are connected, if it is set.
     pub fn topology(&self) -> Option<&Arc<Topology>> {
         self.topology.as_ref()
+    }
+
+    /// Lets transfers not slow each other down, as most published schedulers assume. Otherwise each
+    /// link carries one transfer at a time.
+    #[must_use]
+    pub fn without_contention(mut self) -> Self {
+        self.is_uncontended = true;
+        self
+    }
+
+    /// Returns whether transfers do not slow each other down.
+    pub fn is_uncontended(&self) -> bool {
+        self.is_uncontended
     }
 
     /// Sets the number of processors of the host, which devices with threads share; by default that

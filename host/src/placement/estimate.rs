@@ -193,6 +193,9 @@ impl PlanEstimate {
 /// Returns names of the links that transfers occupy, by number.
 pub(super) fn link_names(candidates: &Candidates) -> Vec<String> {
     let columns = candidates.devices();
+    if columns.is_uncontended {
+        return Vec::new();
+    }
     let name = |device: u32| candidates.device_name(device);
     let mut names = Vec::new();
     match &columns.topology {
@@ -252,6 +255,9 @@ fn resources(candidates: &Candidates, is_host: &[bool], n_host_threads: u32) -> 
             .fold(of_host, u32::saturating_add);
         let n_threads = n_threads.min(columns.n_processors).max(1);
         resources = resources.with_chip(&on_chip, f64::from(n_threads));
+    }
+    if columns.is_uncontended {
+        return resources;
     }
     let mut n_links = 0;
     if let Some(topology) = &columns.topology {

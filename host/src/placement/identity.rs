@@ -395,6 +395,7 @@ fn device_digest(candidates: &Candidates) -> Digest {
     writer.option(columns.topology.as_ref(), |writer, topology| {
         write_topology(writer, topology);
     });
+    writer.flag(columns.is_uncontended);
     writer.u32s(&columns.chips);
     writer.u32s(&columns.chip_threads);
     writer.u32s(&[columns.n_host_threads, columns.n_processors]);

@@ -1,12 +1,15 @@
 //! SYCL devices in the program.
 
+use std::path::Path;
 use std::process::Command;
 use std::process::Output;
 
 use serde_json::Value;
 
 use super::args;
+use super::folder;
 use super::model;
+use super::path_in;
 use super::placewright;
 use crate::sycl;
 
@@ -28,12 +31,14 @@ fn without_a_driver_requesting_a_device_is_an_error_with_a_remedy() {
 
 /// Runs the program with this machine's OpenCL drivers.
 fn run_with_opencl(line: &str, paths: &[&str]) -> Output {
+    let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/cli-cache");
+    run_with_opencl_and_cache(line, paths, Path::new(cache))
+}
+
+fn run_with_opencl_and_cache(line: &str, paths: &[&str], cache: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_placewright"))
         .args(args(line, paths))
-        .env(
-            "PLACEWRIGHT_CACHE_DIR",
-            concat!(env!("CARGO_TARGET_TMPDIR"), "/cli-cache"),
-        )
+        .env("PLACEWRIGHT_CACHE_DIR", cache)
         .env_remove("TF_ENABLED_DEVICE_TYPES")
         .output()
         .expect("the program starts")
@@ -94,6 +99,38 @@ fn a_model_runs_on_a_sycl_device_and_gives_tensorflows_numbers() {
     );
     assert!(ran.contains("all fetches match"), "{ran}");
     assert!(ran.contains("/device:SYCL:0"), "{ran}");
+}
+
+#[test]
+#[needs(Sycl)]
+fn a_machine_with_a_sycl_device_on_paper_predicts_what_the_machine_predicts() {
+    let (folder, cache) = (folder(), folder());
+    let cluster = path_in(&folder, "here.toml");
+    let run = |line: &str, paths: &[&str]| {
+        let output = run_with_opencl_and_cache(line, paths, cache.path());
+        assert_eq!(output.status.code(), Some(0), "{line}: {output:?}");
+        output.stdout
+    };
+    let devices = "--device-count SYCL=1 --device-count GPU=0 --threads 1";
+    let export = format!("devices {devices} --calibrate --force --export-cluster {{}}");
+    run(&export, &[&cluster]);
+    for name in ["wide_branch.skel.pb", "small_cnn_fbn.skel.pb"] {
+        for policy in ["priority", "heft"] {
+            let expected = |flags: &str, paths: &[&str]| {
+                let line = format!("simulate {{}} --policy {policy} --json {flags}");
+                let report: Value = serde_json::from_slice(&run(&line, paths)).unwrap();
+                let bytes = report["placement"]["transfer_bytes"].clone();
+                (report["expected_ns"].as_f64().expect("a time"), bytes)
+            };
+            let graph = model(name);
+            let here = expected(devices, &[&graph]);
+            let paper = "--cluster {} --inter-op-threads 1";
+            let paper = expected(paper, &[&graph, &cluster]);
+            let factor = paper.0 / here.0;
+            assert!((factor - 1.0).abs() < 1e-6, "{name}, {policy}: {factor}");
+            assert_eq!(paper.1, here.1, "{name}, {policy}");
+        }
+    }
 }
 
 #[test]

@@ -317,6 +317,11 @@ fn benchmarks_match_their_schemas() {
             vec![&model("lenet.pb")],
         ),
         (
+            "bench quality",
+            "{} --policy heft,{}",
+            vec![&model("../quality/synthetic.chain_2.json"), policy.as_str()],
+        ),
+        (
             "bench dispatch",
             "--nodes 200 --repetitions 1 --threads 1",
             vec![],

@@ -19,6 +19,7 @@ mod one_device;
 mod placement;
 mod policy_call;
 mod prediction;
+mod quality;
 mod replacement;
 mod serve;
 mod tracing;
@@ -49,6 +50,8 @@ pub(super) enum BenchCommand {
     Models(models::ModelsBench),
     /// Compare the expected time of a run with its time, before and after runs were measured.
     Prediction(prediction::PredictionBench),
+    /// Compare the schedules of policies with the best ones known, on published task graphs.
+    Quality(quality::QualityBench),
     /// Compare a SYCL device with its driver, and models on it with the CPU device.
     #[cfg(feature = "opencl")]
     Device(device::DeviceBench),
@@ -82,6 +85,7 @@ pub(super) fn run(
         BenchCommand::Dispatch(args) => dispatch::run(args, output),
         BenchCommand::Models(args) => models::run(args, registry, output),
         BenchCommand::Prediction(args) => prediction::run(args, registry, output),
+        BenchCommand::Quality(args) => quality::run(args, output),
         #[cfg(feature = "opencl")]
         BenchCommand::Device(args) => device::run(args, registry, output),
         #[cfg(feature = "cuda")]
