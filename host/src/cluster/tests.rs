@@ -346,6 +346,11 @@ fn in_one_socket(n_processors: u32) -> (Vec<u32>, f64) {
 
 #[test]
 fn devices_of_a_chip_compete_if_it_has_fewer_threads_than_they() {
-    assert_eq!(in_one_socket(2), (vec![0, 1], 1e6));
-    assert_eq!(in_one_socket(1), (vec![0, 0], 2e6));
+    // Besides the tasks, the host's dispatch takes part of a microsecond.
+    for (n_processors, chips, expected_ns) in [(2, vec![0, 1], 1e6), (1, vec![0, 0], 2e6)] {
+        let (found, makespan_ns) = in_one_socket(n_processors);
+        assert_eq!(found, chips);
+        let dispatch_ns = makespan_ns - expected_ns;
+        assert!((0.0..1e3).contains(&dispatch_ns), "{makespan_ns}");
+    }
 }

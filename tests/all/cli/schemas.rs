@@ -318,7 +318,7 @@ fn benchmarks_match_their_schemas() {
         ),
         (
             "bench quality",
-            "{} --policy heft,{}",
+            "{} --policy heft --policy {}",
             vec![&model("../quality/synthetic.chain_2.json"), policy.as_str()],
         ),
         (

@@ -32,14 +32,14 @@ use crate::policy::PolicySource;
 use crate::session::Session;
 
 /// The makespans that others have reached, in the folder of the task graphs.
-const YARDSTICK: &str = "yardstick.json";
+const REFERENCE: &str = "reference.json";
 
 /// A task graph has some kilobytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct QualityBench {
-    /// Task graphs with networks in DAGBench's format, or folders of them with a yardstick.json
+    /// Task graphs with networks in DAGBench's format, or folders of them with a reference.json
     /// [default: tests/quality]
     #[arg(value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
@@ -69,7 +69,7 @@ struct Row {
     /// The least makespan that is possible, in the time unit of the graph; `null` if it is not
     /// proven.
     optimum: Option<f64>,
-    /// The least makespan of 19 published schedulers; `null` if the graph is not in the yardstick.
+    /// The least makespan of 19 published schedulers; `null` if the graph is not in the reference.
     best_published: Option<f64>,
     policies: Vec<PolicyRow>,
 }
@@ -118,15 +118,15 @@ fn instances(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Option<Known>)>> {
             found.push((path.clone(), None));
             continue;
         }
-        let yardstick = path.join(YARDSTICK);
-        let known: BTreeMap<String, Known> = match yardstick.is_file() {
-            true => read(&yardstick)?,
+        let reference = path.join(REFERENCE);
+        let known: BTreeMap<String, Known> = match reference.is_file() {
+            true => read(&reference)?,
             false => BTreeMap::new(),
         };
         let entries = fs::read_dir(path).with_context(|| path.display().to_string())?;
         let entries = entries.collect::<Result<Vec<_>, _>>()?;
         let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
-        files.retain(|file| file.extension().is_some_and(|it| it == "json") && *file != yardstick);
+        files.retain(|file| file.extension().is_some_and(|it| it == "json") && *file != reference);
         files.sort();
         for file in files {
             let name = file.file_stem().map(|stem| stem.to_string_lossy());
