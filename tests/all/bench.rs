@@ -54,19 +54,66 @@ fn no_policy_beats_a_proven_optimum_and_heft_comes_near() {
 fn quality_of_damaged_task_graphs_is_an_error_that_names_the_file() {
     let folder = folder();
     let path = folder.path().join("wrong.json");
-    let text = |speed: &str, target: &str| {
-        format!(
-            r#"{{ "name": "g",
-                "task_graph": {{ "tasks": [{{ "name": "a", "cost": 1 }}],
-                    "dependencies": [{{ "source": "a", "target": "{target}", "size": 1 }}] }},
-                "network": {{ "nodes": [{{ "name": "n", "speed": {speed} }}], "edges": [] }} }}"#
-        )
+    let valid = json!({
+        "name": "g",
+        "task_graph": {
+            "tasks": [{"name": "a", "cost": 1}, {"name": "b", "cost": 1}],
+            "dependencies": [{"source": "a", "target": "b", "size": 1}],
+        },
+        "network": {
+            "nodes": [{"name": "n", "speed": 1}, {"name": "m", "speed": 2}],
+            "edges": [{"source": "n", "target": "m", "speed": 1}],
+        },
+    });
+    let with = |pointer: &str, value: Value| {
+        let mut damaged = valid.clone();
+        *damaged.pointer_mut(pointer).unwrap() = value;
+        damaged.to_string()
     };
+    let task = "/task_graph/tasks/0";
+    let edge = |source: &str, target: &str, speed: f64| json!({"source": source, "target": target, "speed": speed});
     for (text, problem) in [
         ("{".to_owned(), "EOF"),
-        (text("0", "a"), "node `n`: the speed is 0"),
-        (text("1", "b"), "the task `b`"),
-        (text("1", "a"), "tasks wait for each other"),
+        (
+            with(&format!("{task}/cost"), json!(-1)),
+            "task `a`: the cost is -1",
+        ),
+        (
+            with("/task_graph/dependencies/0/size", json!(-1)),
+            "`a` to `b`: the size is -1",
+        ),
+        (
+            with("/task_graph/dependencies/0/target", json!("c")),
+            "the task `c`",
+        ),
+        (
+            with("/task_graph/dependencies/0/target", json!("a")),
+            "tasks wait for each other",
+        ),
+        (
+            with("/network/nodes/0/speed", json!(0)),
+            "node `n`: the speed is 0",
+        ),
+        (
+            with("/network/nodes/1/name", json!("n")),
+            "two nodes have the name `n`",
+        ),
+        (with("/network/edges", json!([])), "no link from `n` to `m`"),
+        (
+            with("/network/edges", json!([edge("n", "x", 1.0)])),
+            "names the node `x`",
+        ),
+        (
+            with("/network/edges", json!([edge("n", "m", 0.0)])),
+            "`n` to `m`: the speed is 0",
+        ),
+        (
+            with(
+                "/network/edges",
+                json!([edge("n", "m", 1.0), edge("n", "m", 2.0)]),
+            ),
+            "`n` to `m` is stated twice",
+        ),
     ] {
         fs::write(&path, text).unwrap();
         let path = path.to_str().unwrap();

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use crate::candidates::host_memory::HostMemory;
 use crate::candidates::origin::Origin;
 use crate::device::{DeviceSet, KernelRegistry, LinkRates, Topology};
@@ -127,26 +129,36 @@ pub struct DeviceColumns {
 
 impl DeviceColumns {
     /// Returns chips as policies see them: devices share a number if one slows the other down. If
-    /// the processor has a thread for each of theirs, devices of one chip do not.
+    /// the processor has a thread for each of theirs, devices of one chip do not. The number of a
+    /// chip is that of its first device.
     pub(crate) fn competing_chips(&self) -> Vec<u32> {
-        let mut chips = self.chips.clone();
-        let devices = || (0u32..).zip(&self.chip_threads);
-        for (first, _) in devices().filter(|&(device, _)| self.chips[device as usize] == device) {
-            let on_chip = || devices().filter(|&(device, _)| self.chips[device as usize] == first);
-            let n_threads = on_chip()
-                .map(|(_, &threads)| u64::from(threads))
-                .sum::<u64>();
-            let n_of_host = on_chip()
-                .filter(|&(device, _)| self.is_in_host_memory[device as usize])
-                .count();
-            let is_enough = on_chip().all(|(_, &threads)| threads > 0)
-                && n_threads <= u64::from(self.n_processors)
-                && n_of_host <= self.n_host_threads as usize;
-            if is_enough {
-                on_chip().for_each(|(device, _)| chips[device as usize] = device);
-            }
+        #[derive(Default)]
+        struct Use {
+            first: u32,
+            n_threads: u64,
+            n_of_host: usize,
+            has_queues: bool,
         }
-        chips
+        let devices = || (0u32..).zip(&self.chips);
+        let mut uses: FxHashMap<u32, Use> = FxHashMap::default();
+        for (device, &chip) in devices() {
+            let threads = self.chip_threads[device as usize];
+            let of_chip = uses.entry(chip).or_insert_with(|| Use {
+                first: device,
+                ..Use::default()
+            });
+            of_chip.n_threads += u64::from(threads);
+            of_chip.n_of_host += usize::from(self.is_in_host_memory[device as usize]);
+            of_chip.has_queues |= threads == 0;
+        }
+        let number = |(device, chip): (u32, &u32)| {
+            let of_chip = &uses[chip];
+            let is_enough = !of_chip.has_queues
+                && of_chip.n_threads <= u64::from(self.n_processors)
+                && of_chip.n_of_host <= self.n_host_threads as usize;
+            if is_enough { device } else { of_chip.first }
+        };
+        devices().map(number).collect()
     }
 }
 

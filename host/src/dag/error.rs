@@ -3,8 +3,8 @@
 use std::io;
 
 use crate::candidates::CandidatesError;
+use crate::cluster::OneLine;
 use crate::cluster::Place;
-use crate::cluster::error::OneLine;
 
 /// Why a task graph cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -463,7 +463,8 @@ impl Simulation {
         writer.write_all(b"\n]}\n")
     }
 
-    /// Returns the part of the schedule that a device or link is busy: 0 to 1.
+    /// Returns the part of the schedule, 0 to 1, in which a device or link is busy, of its
+    /// `busy_ns`.
     pub fn utilization(&self, busy_ns: f64) -> f64 {
         match self.end_ns > 0.0 {
             true => busy_ns / self.end_ns,
