@@ -277,19 +277,19 @@ impl Report<'_> {
 }
 
 /// Returns the expected time, its change, the bytes moved between devices, and the peak on the
-/// device that the node moves to.
+/// device that the node moves to; `?` if it was not computed.
 fn outcome_cells(outcome: &MoveOutcome) -> [String; 4] {
     match outcome {
         MoveOutcome::Legal {
             expected_ns,
             change_ns,
             transfer_bytes,
-            peak_bytes: [_, peak_bytes],
+            peak_bytes,
         } => [
             show_ns(*expected_ns),
             show_change_ns(*change_ns),
             show_bytes(*transfer_bytes),
-            show_bytes(*peak_bytes),
+            peak_bytes.map_or_else(|| "?".to_owned(), |[_, bytes]| show_bytes(bytes)),
         ],
         MoveOutcome::Refused { .. } => ["-", "refused", "-", "-"].map(str::to_owned),
     }

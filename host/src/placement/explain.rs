@@ -90,8 +90,10 @@ pub enum MoveOutcome {
         change_ns: f64,
         /// Bytes that one run moves between devices.
         transfer_bytes: u64,
-        /// Most bytes on the device that the node leaves, and on the one that it moves to.
-        peak_bytes: [u64; 2],
+        /// Most bytes on the device that the node leaves, and on the one that it moves to. `None`
+        /// where many devices would make it take long to compute: then only the moves with the
+        /// shortest runs have it, and [`Placement::with_move`] gives the others.
+        peak_bytes: Option<[u64; 2]>,
     },
     /// The plan would break a rule.
     Refused {
@@ -118,6 +120,10 @@ impl Move {
 /// The work of [`Placement::best_moves`]: the number of evaluated moves times the number of nodes.
 /// An evaluation visits each node once at most, in some 100 ns.
 const EVALUATED_MAX: usize = 20_000_000;
+
+/// The work of memory plans in [`Placement::explain`]: the number of plans times the number of
+/// nodes. Each plan takes some 2 us per node.
+const PLANNED_MAX: usize = 150_000;
 
 impl Placement {
     /// Explains where a node is.
@@ -155,16 +161,26 @@ impl Placement {
         node: NodeId,
     ) -> Vec<CandidateExplanation> {
         let mut plan = Moves::new(self);
+        let own = self.device(node).0;
         let devices = candidates.of_node(node).iter();
-        devices
+        let mut explained: Vec<CandidateExplanation> = devices
             .map(|&device| CandidateExplanation {
                 device,
                 cost_ns: candidates.cost_ns(node, DeviceId(device)),
                 cost_source: candidates.cost_source(node, DeviceId(device)).to_owned(),
                 cost_samples: candidates.cost_samples(node, DeviceId(device)),
-                moved: (device != self.device(node).0).then(|| plan.evaluate(node, device)),
+                moved: (device != own).then(|| plan.evaluate(node, device)),
             })
-            .collect()
+            .collect();
+        let moves = explained.iter_mut().filter_map(|row| row.moved.as_mut());
+        let mut moves: Vec<&mut Move> = moves.collect();
+        let change_ns = |moved: &Move| moved.change_ns().unwrap_or(f64::INFINITY);
+        moves.sort_by(|a, b| change_ns(a).total_cmp(&change_ns(b)));
+        let n_planned = (PLANNED_MAX / self.devices().len().max(1)).max(1);
+        for moved in moves.into_iter().take(n_planned) {
+            plan.add_peaks(moved);
+        }
+        explained
     }
 
     /// Returns the single moves that shorten a run most, the best first, and at most `n_max`: of
@@ -198,8 +214,12 @@ impl Placement {
         found.retain(|&(_, node, _)| seen.insert(node));
         found.truncate(n_max);
         let best = found.into_iter();
-        best.map(|(_, node, device)| plan.evaluate(node, device))
-            .collect()
+        best.map(|(_, node, device)| {
+            let mut moved = plan.evaluate(node, device);
+            plan.add_peaks(&mut moved);
+            moved
+        })
+        .collect()
     }
 
     /// Returns this placement after the move of a node, with its colocation group, to another
@@ -252,6 +272,7 @@ impl<'a> Moves<'a> {
             .then_some(makespan_ns - self.makespan_ns)
     }
 
+    /// Returns a move, without its peaks.
     fn evaluate(&mut self, node: NodeId, device: u32) -> Move {
         let from = self.placement.device(node).0;
         self.plan.move_nodes(&[node.0], device);
@@ -260,15 +281,12 @@ impl<'a> Moves<'a> {
             Some(violation) => MoveOutcome::Refused {
                 violation: Box::new(violation),
             },
-            None => {
-                let peaks = self.plan.peak_bytes_per_device();
-                MoveOutcome::Legal {
-                    expected_ns: makespan_ns + self.overhead_ns,
-                    change_ns: makespan_ns - self.makespan_ns,
-                    transfer_bytes: self.plan.transfer_bytes(),
-                    peak_bytes: [from, device].map(|device| peaks[device as usize]),
-                }
-            }
+            None => MoveOutcome::Legal {
+                expected_ns: makespan_ns + self.overhead_ns,
+                change_ns: makespan_ns - self.makespan_ns,
+                transfer_bytes: self.plan.transfer_bytes(),
+                peak_bytes: None,
+            },
         };
         self.plan.move_nodes(&[node.0], from);
         Move {
@@ -277,6 +295,17 @@ impl<'a> Moves<'a> {
             to: device,
             outcome,
         }
+    }
+
+    /// Computes the peaks of a move, if it is legal.
+    fn add_peaks(&mut self, moved: &mut Move) {
+        let MoveOutcome::Legal { peak_bytes, .. } = &mut moved.outcome else {
+            return;
+        };
+        self.plan.move_nodes(&[moved.node], moved.to);
+        let peaks = self.plan.peak_bytes_per_device();
+        self.plan.move_nodes(&[moved.node], moved.from);
+        *peak_bytes = Some([moved.from, moved.to].map(|device| peaks[device as usize]));
     }
 }
 

@@ -18,6 +18,8 @@ use super::candidates;
 use super::diamond;
 use crate::sample::Random;
 use crate::sample::constrained;
+use crate::sample::devices;
+use crate::sample::layered_graph;
 use crate::sample::sample;
 use crate::sample::seed;
 
@@ -65,10 +67,38 @@ fn assert_true(placement: &Placement, moved: &Move, what: &str) {
             assert_eq!(*transfer_bytes, plan.transfer_bytes(), "{what}");
             let peaks = plan.peak_bytes_per_device();
             let peaks = [moved.from, moved.to].map(|device| peaks[device as usize]);
-            assert_eq!(*peak_bytes, peaks, "{what}");
+            assert_eq!(*peak_bytes, Some(peaks), "{what}");
         }
         (outcome, Err(violation)) => panic!("{what}: {outcome:?}, {violation}"),
     }
+}
+
+/// A memory plan for each of many devices would take seconds.
+#[test]
+fn on_many_devices_the_shortest_runs_have_memory_plans() {
+    let graph = layered_graph(10_000, seed());
+    let found = crate::sample::candidates(&graph, &devices(20, 20));
+    let first = graph.nodes().map(|node| found.of_node(node)[0]);
+    let proposal = Proposal {
+        devices: first.collect(),
+        ..Proposal::default()
+    };
+    let placement = check(&found, proposal).unwrap();
+    let mut nodes = graph.nodes().skip(5_000);
+    let node = nodes.find(|&node| found.of_node(node).len() == 40).unwrap();
+    let explained = placement.explain(node).candidates.into_iter();
+    let mut moves: Vec<Move> = explained.filter_map(|row| row.moved).collect();
+    moves.sort_by(|a, b| a.change_ns().partial_cmp(&b.change_ns()).unwrap());
+    let has_peaks = |moved: &Move| match &moved.outcome {
+        MoveOutcome::Legal { peak_bytes, .. } => peak_bytes.is_some(),
+        outcome => panic!("{outcome:?}"),
+    };
+    let n_with_peaks = moves.iter().filter(|moved| has_peaks(moved)).count();
+    assert_eq!((moves.len(), n_with_peaks), (39, 15));
+    let slowest_with = moves.iter().rfind(|moved| has_peaks(moved)).unwrap();
+    let fastest_without = moves.iter().find(|moved| !has_peaks(moved)).unwrap();
+    assert!(slowest_with.change_ns() <= fastest_without.change_ns());
+    assert_true(&placement, slowest_with, "the slowest with peaks");
 }
 
 #[test]
