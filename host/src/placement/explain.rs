@@ -90,9 +90,9 @@ pub enum MoveOutcome {
         change_ns: f64,
         /// Bytes that one run moves between devices.
         transfer_bytes: u64,
-        /// Most bytes on the device that the node leaves, and on the one that it moves to. `None`
-        /// where many devices would make it take long to compute: then only the moves with the
-        /// shortest runs have it, and [`Placement::with_move`] gives the others.
+        /// Most bytes on the device that the node leaves, and on the one that it moves to. If a
+        /// large graph has many devices, only the moves with the shortest runs have these peaks,
+        /// and the others have `None`. The evaluator of [`Placement::with_move`] computes them.
         peak_bytes: Option<[u64; 2]>,
     },
     /// The plan would break a rule.
@@ -118,11 +118,12 @@ impl Move {
 }
 
 /// The work of [`Placement::best_moves`]: the number of evaluated moves times the number of nodes.
-/// An evaluation visits each node once at most, in some 100 ns.
+/// An evaluation visits each node once at most. It takes some 100 ns per node on few devices, and
+/// 300 ns where most edges cross between hundreds of devices.
 const EVALUATED_MAX: usize = 20_000_000;
 
 /// The work of memory plans in [`Placement::explain`]: the number of plans times the number of
-/// nodes. Each plan takes some 2 us per node.
+/// nodes. A plan takes some 2 us per node, so all plans together take some 0.3 s.
 const PLANNED_MAX: usize = 150_000;
 
 impl Placement {

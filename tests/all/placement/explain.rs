@@ -73,7 +73,7 @@ fn assert_true(placement: &Placement, moved: &Move, what: &str) {
     }
 }
 
-/// A memory plan for each of many devices would take seconds.
+/// A large graph on many devices: a memory plan for each move would take seconds.
 #[test]
 fn on_many_devices_the_shortest_runs_have_memory_plans() {
     let graph = layered_graph(10_000, seed());
