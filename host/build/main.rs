@@ -20,7 +20,20 @@ use std::path::PathBuf;
 use guests::GuestBuild;
 
 /// The shipped policies; the crate of each is `policy-NAME`.
-const SHIPPED: [&str; 3] = ["heft", "priority", "round-robin"];
+const SHIPPED: [&str; 8] = [
+    "auto",
+    "cpop",
+    "hbmct",
+    "heft",
+    "peft",
+    "priority",
+    "round-robin",
+    "search",
+];
+
+/// Those that contain others. Each is built alone: in one build, cargo would turn on the wasm
+/// exports of the policies that it contains, and a module has one set of exports.
+const COMBINED: [&str; 2] = ["auto", "search"];
 
 fn main() {
     guests::run_or_exit(build);
@@ -53,10 +66,11 @@ fn build() -> Result<(), Box<dyn Error>> {
 fn built_policies(manifest_dir: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let workspace = manifest_dir.parent().unwrap_or(manifest_dir);
     if workspace.join("guest/sdk/Cargo.toml").is_file() {
-        let packages: Vec<String> = SHIPPED
-            .iter()
-            .map(|name| format!("policy-{name}"))
-            .collect();
+        let package = |name: &&str| format!("policy-{name}");
+        let (combined, simple): (Vec<&str>, Vec<&str>) =
+            SHIPPED.iter().partition(|name| COMBINED.contains(name));
+        let mut builds = vec![simple.iter().map(package).collect::<Vec<_>>()];
+        builds.extend(combined.iter().map(|name| vec![package(name)]));
         for path in [
             "guest/sdk",
             "guest/policies",
@@ -67,16 +81,17 @@ fn built_policies(manifest_dir: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
             println!("cargo::rerun-if-changed={}", workspace.join(path).display());
         }
         println!("cargo::rerun-if-changed=build");
-        let folder = GuestBuild {
-            workspace,
-            packages: &packages,
-            profile_changes: &[],
+        let mut folder = PathBuf::new();
+        for packages in &builds {
+            let build = GuestBuild {
+                workspace,
+                packages,
+                profile_changes: &[],
+            };
+            folder = build.run()?;
         }
-        .run()?;
-        Ok(packages
-            .iter()
-            .map(|package| folder.join(guests::file_name(package)))
-            .collect())
+        let built = |name: &&str| folder.join(guests::file_name(&package(name)));
+        Ok(SHIPPED.iter().map(built).collect())
     } else {
         println!("cargo::rerun-if-changed=policies");
         println!("cargo::rerun-if-changed=build");

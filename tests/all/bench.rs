@@ -19,35 +19,94 @@ use crate::cli::folder;
 use crate::cli::model;
 use crate::cli::placewright;
 
-/// The makespans of plans are compared with schedules that others have proven to be optimal.
+/// The makespans of plans are compared with schedules that others have proven to be optimal, and
+/// with the best of published schedulers. No clock decides: searches are bounded by evaluations.
 #[test]
-fn no_policy_beats_a_proven_optimum_and_heft_comes_near() {
-    let line = "bench quality {} --policy heft,priority,round-robin --json";
+fn no_policy_beats_a_proven_optimum_and_auto_comes_near() {
+    let line = "bench quality {} --policy auto,heft,peft,cpop,hbmct,priority,round-robin --json";
     let report = placewright(args(line, &[&model("../quality")])).expect(0);
     let report = report.json();
     let rows = report["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 30);
-    let (mut n_proven, mut sum_of_logarithms) = (0, 0.0);
-    for row in rows {
-        for policy in row["policies"].as_array().unwrap() {
-            let Some(ratio) = policy["by_optimum"].as_f64() else {
-                continue;
-            };
-            // The solver rounded times to a millionth of the makespan.
-            assert!(ratio > 1.0 - 2e-5, "{policy} of {row}");
-            if policy["policy"] == "heft" {
-                n_proven += 1;
-                sum_of_logarithms += ratio.ln();
-            }
-        }
+    let mean_and_worst = |name: &str, ratio: &str| {
+        let policies = rows
+            .iter()
+            .flat_map(|row| row["policies"].as_array().unwrap());
+        let ratios: Vec<f64> = policies
+            .filter(|policy| policy["policy"] == name)
+            .filter_map(|policy| policy[ratio].as_f64())
+            .collect();
+        // The solver rounded times to a millionth of the makespan.
+        assert!(
+            ratios
+                .iter()
+                .all(|&it| ratio != "by_optimum" || it > 1.0 - 2e-5)
+        );
+        let sum: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
+        let n = f64::from(u32::try_from(ratios.len()).unwrap());
+        let worst = ratios.iter().copied().fold(0.0, f64::max);
+        (ratios.len(), (sum / n).exp(), worst)
+    };
+    for (name, mean_max, worst_max) in [
+        ("auto", 1.001, 1.01),
+        ("heft", 1.02, 1.2),
+        ("peft", 1.02, 1.2),
+        ("cpop", 1.03, 1.25),
+        ("hbmct", 1.02, 1.2),
+        ("priority", f64::INFINITY, f64::INFINITY),
+        ("round-robin", f64::INFINITY, f64::INFINITY),
+    ] {
+        let (n, mean, worst) = mean_and_worst(name, "by_optimum");
+        assert_eq!(n, 22);
+        assert!(
+            mean < mean_max && worst < worst_max,
+            "{name}: {mean} {worst}"
+        );
     }
-    assert_eq!(n_proven, 22);
-    let mean = (sum_of_logarithms / f64::from(n_proven)).exp();
-    assert!(mean < 1.02, "{mean}");
+    let (n, mean, worst) = mean_and_worst("auto", "by_best_published");
+    assert_eq!(n, 30);
+    assert!(mean <= 1.0 && worst < 1.03, "{mean} {worst}");
     // A chain has no choice.
     let chain = rows.iter().find(|row| row["graph"] == "synthetic.chain_2");
     let makespan = chain.unwrap()["policies"][0]["makespan"].as_f64().unwrap();
     assert!((makespan - 25.0).abs() < 1e-6, "{makespan}");
+}
+
+/// What the adversary saves is what it says: `bench quality` gives the same ratio.
+#[test]
+fn an_adversary_keeps_the_task_graphs_on_which_a_policy_does_worst() {
+    let folder = folder();
+    let saved = folder.path().join("worst");
+    let line = "bench adversary --policy cpop --against heft,peft --walks 2 --tasks 6 --seed 3 \
+        --seconds 600 --save {} --json";
+    let report = placewright(args(line, &[saved.to_str().unwrap()])).expect(0);
+    let report = report.json();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    let worst = rows[0]["ratio"].as_f64().unwrap();
+    assert!(
+        worst > 1.1,
+        "the critical path on one device loses somewhere: {worst}"
+    );
+    for row in rows {
+        assert_eq!(row["n_graphs_tried"], 1_001);
+        let ratio = row["ratio"].as_f64().unwrap();
+        assert!(ratio >= 1.0, "{row}");
+        let line = "bench quality {} --policy cpop,heft,peft --json";
+        let again = placewright(args(line, &[row["file"].as_str().unwrap()])).expect(0);
+        let policies = again.json()["rows"][0]["policies"].clone();
+        let makespan = |index: usize| policies[index]["makespan"].as_f64().unwrap();
+        let best_other = makespan(1).min(makespan(2));
+        assert!(
+            (makespan(0) / best_other - ratio).abs() < 1e-6,
+            "{row} {policies}"
+        );
+    }
+    let line = "bench adversary --policy heft --against heft --walks 1 --tasks 2 --json";
+    let equal = placewright(args(line, &[])).expect(0).json();
+    assert_eq!(equal["rows"][0]["ratio"], 1.0);
+    let unknown = placewright(args("bench adversary --policy nobody", &[])).expect(2);
+    assert!(unknown.stderr.contains("nobody"), "{}", unknown.stderr);
 }
 
 #[test]

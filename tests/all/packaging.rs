@@ -8,11 +8,16 @@ use std::process::Command;
 use placewright::policy::ShippedPolicy;
 
 /// The packages that are published together.
-const PACKAGES: [&str; 6] = [
+const PACKAGES: [&str; 11] = [
     "placewright-guest",
+    "policy-auto",
+    "policy-cpop",
+    "policy-hbmct",
     "policy-heft",
+    "policy-peft",
     "policy-priority",
     "policy-round-robin",
+    "policy-search",
     "placewright",
     "placewright-fixtures",
 ];

@@ -50,7 +50,20 @@ pub struct LinkMatrix {
     ns_per_byte: Vec<f64>,
 }
 
+/// Up to this many devices, [`LinkMatrix::new`] reads the link of every pair.
+const DEVICES_ASKED_PAIRWISE: usize = 64;
+
 impl LinkMatrix {
+    /// Reads the links between all pairs of devices, so that exceptions count (NVLink between two
+    /// of eight cards); on more than 64 devices, the links of their domains.
+    pub fn new(devices: &DeviceSet<'_>) -> Self {
+        if devices.len() <= DEVICES_ASKED_PAIRWISE {
+            Self::by_device(devices)
+        } else {
+            Self::by_domain(devices)
+        }
+    }
+
     /// Reads the host's links by domain, without the exceptions for single pairs
     /// ([`DeviceSet::link`]).
     pub fn by_domain(devices: &DeviceSet<'_>) -> Self {
@@ -154,6 +167,80 @@ impl LinkMatrix {
         }
         sum
     }
+}
+
+/// The members of the colocation groups that have more than one.
+#[derive(Debug, Clone, Default)]
+pub struct Members {
+    offsets: Vec<u32>,
+    nodes: Vec<u32>,
+}
+
+impl Members {
+    /// Collects the members. Allocates nothing if no group has more than one.
+    pub fn new(graph: &Graph<'_>) -> Self {
+        let n_groups = graph.counts().groups as usize;
+        if n_groups == graph.len() {
+            return Self::default();
+        }
+        let mut offsets = vec![0_u32; n_groups + 1];
+        for &group in graph.group() {
+            offsets[group as usize + 1] += 1;
+        }
+        for group in 0..n_groups {
+            offsets[group + 1] += offsets[group];
+        }
+        let mut next = offsets.clone();
+        let mut nodes = vec![0; graph.len()];
+        for (node, &group) in (0_u32..).zip(graph.group()) {
+            let at = &mut next[group as usize];
+            nodes[*at as usize] = node;
+            *at += 1;
+        }
+        Self { offsets, nodes }
+    }
+
+    /// Returns the members of a group, or nothing if it has only one.
+    #[inline]
+    pub fn of(&self, group: u32) -> &[u32] {
+        if self.nodes.is_empty() {
+            return &[];
+        }
+        let group = group as usize;
+        let range = self.offsets[group] as usize..self.offsets[group + 1] as usize;
+        let members = &self.nodes[range];
+        if members.len() > 1 { members } else { &[] }
+    }
+}
+
+/// Returns the mean time of each node, all its executions together, over the candidates that can
+/// run it, in ns. Counts the devices of each cost class, so it takes `nodes x classes` steps.
+#[inline(never)]
+pub fn mean_work(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Vec<f64> {
+    let (candidates, classes) = (graph.candidates(), devices.cost_classes());
+    let n_classes = graph.counts().cost_classes as usize;
+    let mut counts = vec![0.0; candidates.len() * n_classes];
+    for set in (0_u32..).take(candidates.len()) {
+        let row = &mut counts[set as usize * n_classes..][..n_classes];
+        for &device in candidates.row(set) {
+            row[classes[device as usize] as usize] += 1.0;
+        }
+    }
+    let table = graph.costs();
+    let mean = |((&row, &set), &executions): ((&u32, &u32), &f64)| {
+        let costs = &table[row as usize * n_classes..][..n_classes];
+        let counts = &counts[set as usize * n_classes..][..n_classes];
+        let (mut sum, mut n) = (0.0, 0.0);
+        for (&cost, &count) in costs.iter().zip(counts) {
+            if count > 0.0 && cost < f64::INFINITY {
+                sum += cost * count;
+                n += count;
+            }
+        }
+        if n > 0.0 { sum / n * executions } else { 0.0 }
+    };
+    let rows = graph.cost_row().iter().zip(graph.candidate_set());
+    rows.zip(graph.executions()).map(mean).collect()
 }
 
 /// Returns the upward rank of each node, in ns: the longest path from its start to the end of the

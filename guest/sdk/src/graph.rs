@@ -368,7 +368,8 @@ impl<'a> Graph<'a> {
         self.source.node_name(node)
     }
 
-    /// Returns an open-ended option: `allow-soft-placement`, `graph-name`.
+    /// Returns an open-ended option: `allow-soft-placement`, `graph-name`, `stated-costs`, which is
+    /// `true` if the app states what nodes take.
     pub fn option(&self, key: &str) -> Option<&str> {
         let options = self.columns.options.get_or_init(|| self.source.options());
         let found = options.iter().find(|(name, _)| name == key);

@@ -87,6 +87,8 @@ pub mod memory;
 pub mod native;
 pub mod plan;
 pub mod policy;
+pub mod schedule;
+pub mod search;
 pub mod source;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod testing;

@@ -360,7 +360,11 @@ impl CandidatesBuilder {
         columns.executions = self.executions;
         columns.user_priority = self.priorities;
         columns.costs = self.costs;
-        let options = vec![("graph-name".to_owned(), self.graph.name().to_owned())];
+        let option = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let options = vec![
+            option("graph-name", self.graph.name()),
+            option("stated-costs", "true"),
+        ];
         let host_memory = Arc::new(HostMemory::of_nodes(&self.graph));
         Ok(Candidates::new(
             self.graph,

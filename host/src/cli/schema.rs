@@ -21,7 +21,7 @@ use super::output::Output;
 const DEFINITIONS: &str = include_str!("schemas/definitions.json");
 
 /// Commands that print a document with `--json`, and its schema.
-const SCHEMAS: [(&str, &str); 19] = [
+const SCHEMAS: [(&str, &str); 20] = [
     ("devices", include_str!("schemas/devices.json")),
     ("run", include_str!("schemas/run.json")),
     ("place", include_str!("schemas/place.json")),
@@ -50,6 +50,10 @@ const SCHEMAS: [(&str, &str); 19] = [
         include_str!("schemas/bench-prediction.json"),
     ),
     ("bench quality", include_str!("schemas/bench-quality.json")),
+    (
+        "bench adversary",
+        include_str!("schemas/bench-adversary.json"),
+    ),
     ("bench device", include_str!("schemas/bench-device.json")),
     ("bench gpu", include_str!("schemas/bench-gpu.json")),
     ("bench serve", include_str!("schemas/bench-serve.json")),

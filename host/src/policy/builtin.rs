@@ -14,9 +14,14 @@ type MakeNative = fn() -> Box<dyn NativePolicy>;
 
 /// The name and native build of each shipped policy.
 static NATIVE: &[(&str, MakeNative)] = &[
+    ("auto", policy_auto::native),
+    ("cpop", policy_cpop::native),
+    ("hbmct", policy_hbmct::native),
     ("heft", policy_heft::native),
+    ("peft", policy_peft::native),
     ("priority", policy_priority::native),
     ("round-robin", policy_round_robin::native),
+    ("search", policy_search::native),
 ];
 
 /// A policy that is shipped with the host, in both forms: the same source as wasm and as a native
@@ -84,7 +89,7 @@ mod tests {
         let error = ShippedPolicy::find("hefty").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "policy `hefty`: there is no shipped policy and no file of this name; the shipped policies are `heft`, `priority` and `round-robin`"
+            "policy `hefty`: there is no shipped policy and no file of this name; the shipped policies are `auto`, `cpop`, `hbmct`, `heft`, `peft`, `priority`, `round-robin` and `search`"
         );
     }
 }

@@ -160,7 +160,19 @@ fn a_policy_is_inspected_before_it_is_used() {
         .iter()
         .map(|policy| policy["name"].as_str().expect("a name").to_owned())
         .collect();
-    assert_eq!(names, ["heft", "priority", "round-robin"]);
+    assert_eq!(
+        names,
+        [
+            "auto",
+            "cpop",
+            "hbmct",
+            "heft",
+            "peft",
+            "priority",
+            "round-robin",
+            "search"
+        ]
+    );
     assert!(
         list.as_array()
             .expect("policies")
@@ -192,7 +204,7 @@ fn a_policy_is_inspected_before_it_is_used() {
     placewright(args("policy check {}", &[&text])).expect_error(1, &["text.wasm"]);
     placewright(["policy", "check", "absent.wasm"]).expect_error(2, &["absent.wasm"]);
 
-    let report = check("heft").expect(0).json();
+    let report = check("auto").expect(0).json();
     assert_eq!(
         (&report["name"], &report["usable"]),
         (&list[0]["name"], &true.into())

@@ -322,6 +322,11 @@ fn benchmarks_match_their_schemas() {
             vec![&model("../quality/synthetic.chain_2.json"), policy.as_str()],
         ),
         (
+            "bench adversary",
+            "--policy heft --against {} --walks 1 --tasks 3 --seconds 0.1",
+            vec![policy.as_str()],
+        ),
+        (
             "bench dispatch",
             "--nodes 200 --repetitions 1 --threads 1",
             vec![],

@@ -150,7 +150,14 @@ fn fail(case: &Case, what: &str) -> TestCaseError {
 fn policies() -> Vec<LoadedPolicy> {
     let cache = CacheFolder::open(concat!(env!("CARGO_TARGET_TMPDIR"), "/policies")).ok();
     let engine = PolicyEngine::with_cache(PolicyLimits::default(), cache).unwrap();
-    ShippedPolicy::all()
-        .map(|policy| engine.load(policy.name(), policy.wasm(), &[]).unwrap())
-        .collect()
+    let load = |policy: ShippedPolicy| {
+        // Searches are short, so that there is time for many graphs.
+        let effort = [("effort".to_owned(), "5000".to_owned())];
+        let settings = match policy.name() {
+            "auto" | "search" => &effort[..],
+            _ => &[],
+        };
+        engine.load(policy.name(), policy.wasm(), settings).unwrap()
+    };
+    ShippedPolicy::all().map(load).collect()
 }

@@ -14,23 +14,19 @@
 //! - **Constants.** The host creates them before any run, on each device that reads them. They take
 //!   no time and are never transferred, so they are not scheduled; they follow their readers.
 //! - **Memory.** State, and the constants that nodes read, stay within the capacity of each memory.
-//!   If the host refuses the plan because the tensors of a run need more, that memory is reserved
-//!   and the graph is scheduled again, up to four times. If that does not help, the graph is
-//!   divided into stages of nodes in import order, and each device gets a stage that its memory
-//!   holds.
+//!   [`schedule::offer`] says what happens if the host refuses the plan because the tensors of a
+//!   run need more.
 //! - **Chips.** Devices of one chip share its time.
 //! - **Executions.** A node's cost is multiplied by its expected number of executions, and the
 //!   cost of a transfer by that of the node that produces the tensor.
 //!
 //! As in the paper, a device runs one task at a time, and a link carries any number of transfers.
 
-mod lanes;
 mod problem;
 mod reasons;
-mod schedule;
+mod scheduler;
 #[cfg(test)]
 mod tests;
-mod timeline;
 
 use placewright_guest::Assignment;
 use placewright_guest::Config;
@@ -42,17 +38,12 @@ use placewright_guest::PlaceError;
 use placewright_guest::Plan;
 use placewright_guest::Policy;
 use placewright_guest::Setting;
-use placewright_guest::debug;
 use placewright_guest::export_policy;
-use placewright_guest::memory::contiguous_stages;
-use placewright_guest::memory::place_constants;
+use placewright_guest::schedule;
 
 use crate::problem::Problem;
-use crate::schedule::Decision;
-use crate::schedule::Scheduler;
-
-/// Attempts to schedule a graph again when memory is short.
-const MEMORY_ROUNDS: u32 = 4;
+use crate::scheduler::Decision;
+use crate::scheduler::Scheduler;
 
 /// The policy.
 #[derive(Debug)]
@@ -95,82 +86,28 @@ impl Policy for Heft {
             return Err(PlaceError::Declined("there is no device".to_owned()));
         }
         let problem = Problem::new(graph, devices);
-        let mut reserved = vec![0; devices.len()];
-        let budget = |reserved: &[u64]| MemoryBudget::with_reserved(graph, devices, reserved);
-        let schedule = |memory: Option<&mut MemoryBudget>,
-                        decisions: Option<&mut Vec<Decision>>| {
+        let schedule = |memory: Option<MemoryBudget>, decisions: Option<&mut Vec<Decision>>| {
             let scheduler = Scheduler::new(&problem, devices.chips(), self.with_insertion);
             scheduler.run(Assignment::new(graph), memory, decisions)
         };
-        let mut round = 0;
-        loop {
-            let mut memory = budget(&reserved);
-            let is_tight = round > 0 || memory.is_tight();
-            let mut outcome = schedule(is_tight.then_some(&mut memory), None);
-            place_constants(graph, &problem.is_free_constant, &mut outcome.devices);
-            plan.set_devices(&outcome.devices);
-            plan.set_start_order(&start_order(&outcome.start, outcome.makespan));
-            let Err(violation) = plan.offer() else {
-                plan.metric("makespan_ns", outcome.makespan);
-                plan.metric("nodes_inserted", f64::from(outcome.n_inserted));
-                plan.metric("memory_rounds", f64::from(round));
-                if plan.explain_wanted() {
-                    let mut decisions = Vec::new();
-                    if reasons::have_times(graph.len(), devices.len()) {
-                        // Schedules again after the offer: if the fuel runs out while reasons are
-                        // collected, the plan remains.
-                        let mut memory = budget(&reserved);
-                        schedule(is_tight.then_some(&mut memory), Some(&mut decisions));
-                    }
-                    let is_constant = &problem.is_free_constant;
-                    reasons::explain(graph, devices, plan, is_constant, &decisions);
-                }
-                return Ok(());
-            };
-            if violation.rule != "memory" {
-                return Err(violation.into());
-            }
-            if round == MEMORY_ROUNDS {
-                debug!(
-                    plan,
-                    "not enough memory, contiguous stages are tried: {violation}"
-                );
-                plan.offer_devices(&contiguous_stages(graph, devices, plan))?;
-                plan.metric("memory_rounds", f64::from(round));
-                if plan.explain_wanted() {
-                    reasons::explain_stages(graph, plan, &problem.is_free_constant);
-                }
-                return Ok(());
-            }
-            round += 1;
-            debug!(plan, "not enough memory, round {round}: {violation}");
-            if !is_tight {
-                memory.take_all(graph, &outcome.devices);
-            }
-            memory.set_aside(&mut reserved, plan);
+        let offered = schedule::offer(graph, devices, plan, |memory| schedule(memory, None))?;
+        if !plan.explain_wanted() {
+            return Ok(());
         }
+        if offered.is_in_stages {
+            offered.explain(graph, plan, "");
+            return Ok(());
+        }
+        let mut decisions = Vec::new();
+        if reasons::have_times(graph.len(), devices.len()) {
+            // Schedules again after the offer: if the fuel runs out while reasons are collected,
+            // the plan remains.
+            schedule(offered.memory(graph, devices), Some(&mut decisions));
+        }
+        let is_constant = &problem.is_free_constant;
+        reasons::explain(graph, devices, plan, is_constant, &decisions);
+        Ok(())
     }
-}
-
-/// Returns the start order within each device, larger first: the schedule's start times, counted
-/// down from the largest number. One step is the 2^32nd part of the makespan, less than a ns in
-/// schedules of up to four seconds.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the quotient is between 0 and 1"
-)]
-#[inline(never)]
-fn start_order(start: &[f64], makespan: f64) -> Vec<i32> {
-    let steps_per_ns = if makespan > 0.0 {
-        f64::from(u32::MAX) / makespan
-    } else {
-        0.0
-    };
-    let step = |&start: &f64| {
-        let steps = (start * steps_per_ns) as i64;
-        (i64::from(i32::MAX) - steps).max(i64::from(i32::MIN)) as i32
-    };
-    start.iter().map(step).collect()
 }
 
 export_policy!(Heft, feature = "export");

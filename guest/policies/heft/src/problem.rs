@@ -12,17 +12,14 @@ use placewright_guest::DeviceSet;
 use placewright_guest::Graph;
 use placewright_guest::LinkMatrix;
 use placewright_guest::NONE;
+use placewright_guest::algorithm::Members;
 use placewright_guest::algorithm::Rows;
 use placewright_guest::algorithm::descending;
+use placewright_guest::algorithm::mean_work;
 use placewright_guest::algorithm::upward_ranks;
 use placewright_guest::memory::free_constants;
-
-use crate::lanes::LANES;
-use crate::lanes::later;
-
-/// Up to this many devices, the link of every pair is read, so that exceptions count (NVLink
-/// between two of eight cards). Beyond, links are those of the domains.
-const DEVICES_ASKED_PAIRWISE: usize = 64;
+use placewright_guest::schedule::lanes::LANES;
+use placewright_guest::schedule::lanes::later;
 
 /// Tasks per window.
 pub(crate) const WINDOW: usize = 1024;
@@ -119,13 +116,6 @@ pub(crate) struct Links {
     ns_per_byte: Vec<f64>,
 }
 
-/// The members of the groups that have more than one.
-#[derive(Default)]
-pub(crate) struct Members {
-    offsets: Vec<u32>,
-    nodes: Vec<u32>,
-}
-
 /// The cost table by cost class, and the class of each device.
 struct Costs<'a> {
     table: &'a [f64],
@@ -145,9 +135,9 @@ impl<'a> Problem<'a> {
         for (slot, &device) in (0_u32..).zip(&device_at) {
             slot_of[device as usize] = slot;
         }
-        let links = links(devices);
+        let links = LinkMatrix::new(devices);
         let costs = Costs::new(graph, devices, &device_at);
-        let work = mean_work(graph, devices.cost_classes(), &costs);
+        let work = mean_work(graph, devices);
         let ranks = upward_ranks(graph, &work, links.mean());
         let is_free_constant = free_constants(graph);
         let mut order = descending(&ranks);
@@ -162,11 +152,7 @@ impl<'a> Problem<'a> {
             candidates,
             candidate_offsets: rows.offsets,
             links: Links::new(&links, &device_at, width),
-            members: if has_groups {
-                Members::new(graph.group(), graph.counts().groups as usize)
-            } else {
-                Members::default()
-            },
+            members: Members::new(graph),
             is_constrained: has_groups || graph.pinned().iter().any(|&pin| pin != NONE),
             device_at,
             slot_of,
@@ -319,38 +305,6 @@ impl Links {
     }
 }
 
-impl Members {
-    fn new(group_of: &[u32], n_groups: usize) -> Self {
-        let mut offsets = vec![0_u32; n_groups + 1];
-        for &group in group_of {
-            offsets[group as usize + 1] += 1;
-        }
-        for group in 0..n_groups {
-            offsets[group + 1] += offsets[group];
-        }
-        let mut next = offsets.clone();
-        let mut nodes = vec![0; group_of.len()];
-        for (node, &group) in (0_u32..).zip(group_of) {
-            let at = &mut next[group as usize];
-            nodes[*at as usize] = node;
-            *at += 1;
-        }
-        Self { offsets, nodes }
-    }
-
-    /// Returns the members of a group, or nothing if it has only one.
-    #[inline]
-    pub(crate) fn of(&self, group: u32) -> &[u32] {
-        if self.nodes.is_empty() {
-            return &[];
-        }
-        let group = group as usize;
-        let range = self.offsets[group] as usize..self.offsets[group + 1] as usize;
-        let members = &self.nodes[range];
-        if members.len() > 1 { members } else { &[] }
-    }
-}
-
 impl<'a> Costs<'a> {
     fn new(graph: &'a Graph<'_>, devices: &DeviceSet<'_>, device_at: &[u32]) -> Self {
         let class_of = |&device: &u32| devices.cost_classes()[device as usize];
@@ -368,14 +322,6 @@ impl<'a> Costs<'a> {
     }
 }
 
-fn links(devices: &DeviceSet<'_>) -> LinkMatrix {
-    if devices.len() <= DEVICES_ASKED_PAIRWISE {
-        LinkMatrix::by_device(devices)
-    } else {
-        LinkMatrix::by_domain(devices)
-    }
-}
-
 /// Returns 1.5 times the longest path through the graph, or 1.5 times all work divided among the
 /// devices if that is longer.
 #[expect(clippy::cast_precision_loss, reason = "a rough number")]
@@ -388,38 +334,8 @@ fn horizon(work: &[f64], ranks: &[f64], n_devices: usize) -> f64 {
 /// Returns the ranks of a graph, for tests.
 #[cfg(test)]
 pub(crate) fn ranks_of(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Vec<f64> {
-    let device_at: Vec<u32> = devices.ids().collect();
-    let costs = Costs::new(graph, devices, &device_at);
-    let work = mean_work(graph, devices.cost_classes(), &costs);
-    upward_ranks(graph, &work, links(devices).mean())
-}
-
-/// Returns the mean cost of each node over the candidates that can run it, computed from the number
-/// of each set's devices in each cost class.
-#[inline(never)]
-fn mean_work(graph: &Graph<'_>, classes: &[u32], costs: &Costs<'_>) -> Vec<f64> {
-    let candidates = graph.candidates();
-    let n_classes = costs.n_classes;
-    let mut counts = vec![0.0; candidates.len() * n_classes];
-    for set in (0_u32..).take(candidates.len()) {
-        let row = &mut counts[set as usize * n_classes..][..n_classes];
-        for &device in candidates.row(set) {
-            row[classes[device as usize] as usize] += 1.0;
-        }
-    }
-    let mean = |((&row, &set), &executions): ((&u32, &u32), &f64)| {
-        let counts = &counts[set as usize * n_classes..][..n_classes];
-        let (mut sum, mut n) = (0.0, 0.0);
-        for (&cost, &count) in costs.row(row).iter().zip(counts) {
-            if count > 0.0 && cost < f64::INFINITY {
-                sum += cost * count;
-                n += count;
-            }
-        }
-        if n > 0.0 { sum / n * executions } else { 0.0 }
-    };
-    let rows = graph.cost_row().iter().zip(graph.candidate_set());
-    rows.zip(graph.executions()).map(mean).collect()
+    let work = mean_work(graph, devices);
+    upward_ranks(graph, &work, LinkMatrix::new(devices).mean())
 }
 
 /// Builds columns for the sets that contain at least a quarter of the devices; for smaller sets,

@@ -7,7 +7,7 @@ use placewright_guest::Graph;
 use placewright_guest::Plan;
 use placewright_guest::Reasons;
 
-use crate::schedule::Decision;
+use crate::scheduler::Decision;
 
 /// Up to this many nodes, each node has a reason with its own times: at about 150 bytes each, 15
 /// MB. The host keeps 64 MiB by default. Larger graphs get reasons that nodes share.
@@ -54,20 +54,6 @@ pub(crate) fn explain(
             "follows its colocation group"
         };
         *of_group = true;
-        reasons.add(node, reason);
-    }
-    reasons.explain(plan);
-}
-
-/// Explains the stages that a graph is divided into when memory is short.
-pub(crate) fn explain_stages(graph: &Graph<'_>, plan: &Plan<'_>, is_free_constant: &[bool]) {
-    let mut reasons = Reasons::new();
-    for node in graph.nodes() {
-        let reason = if is_free_constant[node as usize] {
-            "constant: placed with its reader"
-        } else {
-            Reasons::without_choice(graph, node).unwrap_or("stage sized to the device's memory")
-        };
         reasons.add(node, reason);
     }
     reasons.explain(plan);

@@ -1,7 +1,10 @@
 //! Tests HEFT against the paper, against a plain implementation, and in cases that the paper does
 //! not cover.
 
+use placewright_guest::algorithm::descending;
 use placewright_guest::log::Log;
+use placewright_guest::schedule;
+use placewright_guest::schedule::{ListSchedule, TaskGraph};
 use placewright_guest::source::DeviceSource;
 use placewright_guest::source::GraphSource;
 use placewright_guest::testing::GraphBuilder;
@@ -10,9 +13,10 @@ use placewright_guest::testing::PlaceOptions;
 use placewright_guest::testing::TestDevices;
 use placewright_guest::testing::TestGraph;
 use placewright_guest::testing::cluster;
+use placewright_guest::testing::papers;
 use placewright_guest::testing::place;
 use placewright_guest::testing::place_with;
-use placewright_guest::{DeviceSet, Graph};
+use placewright_guest::{DeviceSet, Graph, PlaceError, Plan, Policy};
 
 use crate::Heft;
 use crate::problem::ranks_of;
@@ -29,61 +33,14 @@ impl Random {
     }
 }
 
-/// Figure 2 of the paper: ten tasks, three processors, communication costs on the edges.
-fn figure_2() -> (TestDevices, TestGraph) {
-    let devices = cluster("1xP1,1xP2,1xP3").with_links(0.0, 1.0);
-    let mut graph = GraphBuilder::new(&devices);
-    let costs = [
-        [14.0, 16.0, 9.0],
-        [13.0, 19.0, 18.0],
-        [11.0, 13.0, 19.0],
-        [13.0, 8.0, 17.0],
-        [12.0, 13.0, 10.0],
-        [13.0, 16.0, 9.0],
-        [7.0, 15.0, 11.0],
-        [5.0, 11.0, 14.0],
-        [18.0, 12.0, 20.0],
-        [21.0, 7.0, 16.0],
-    ];
-    for (i, row) in costs.iter().enumerate() {
-        graph.node(&format!("n{}", i + 1), row);
-    }
-    let edges = [
-        (1, 2, 18),
-        (1, 3, 12),
-        (1, 4, 9),
-        (1, 5, 11),
-        (1, 6, 14),
-        (2, 8, 19),
-        (2, 9, 16),
-        (3, 7, 23),
-        (4, 8, 27),
-        (4, 9, 23),
-        (5, 9, 13),
-        (6, 8, 15),
-        (7, 10, 17),
-        (8, 10, 11),
-        (9, 10, 13),
-    ];
-    for (from, to, bytes) in edges {
-        graph.edge(from - 1, to - 1, bytes);
-    }
-    (devices, graph.build())
-}
-
 fn heft(insertion: bool, graph: &TestGraph, devices: &TestDevices) -> Offer {
     let options = PlaceOptions::default().with_setting("insertion", insertion.to_string());
     place_with(&mut Heft::default(), &options, graph, devices).unwrap()
 }
 
-fn metric(offer: &Offer, name: &str) -> f64 {
-    let found = offer.metrics.iter().find(|(metric, _)| metric == name);
-    found.expect("heft gives this metric").1
-}
-
 #[test]
 fn figure_2_has_the_published_ranks() {
-    let (devices, graph) = figure_2();
+    let (devices, graph) = papers::topcuoglu();
     let log = Log::silent();
     let (graph, devices) = (Graph::new(&graph, &log), DeviceSet::new(&devices, &log));
     let published = [
@@ -97,10 +54,10 @@ fn figure_2_has_the_published_ranks() {
 
 #[test]
 fn figure_2_has_the_published_makespan() {
-    let (devices, graph) = figure_2();
+    let (devices, graph) = papers::topcuoglu();
     for insertion in [true, false] {
         let offer = heft(insertion, &graph, &devices);
-        assert_eq!(metric(&offer, "makespan_ns"), 80.0);
+        assert_eq!(offer.metric("makespan_ns").unwrap(), 80.0);
         assert_eq!(offer.makespan_ns, 80.0, "the plan, simulated");
     }
 }
@@ -213,12 +170,75 @@ fn agrees_with_a_plain_implementation() {
                     offer.devices, plain.devices,
                     "{text}, insertion {insertion}"
                 );
-                assert_eq!(metric(&offer, "makespan_ns"), plain.makespan);
-                n_inserted += metric(&offer, "nodes_inserted");
+                assert_eq!(offer.metric("makespan_ns").unwrap(), plain.makespan);
+                n_inserted += offer.metric("nodes_inserted").unwrap();
             }
         }
     }
     assert!(n_inserted > 100.0, "gaps were filled: {n_inserted}");
+}
+
+/// HEFT, written with the list schedule of the SDK.
+#[derive(Default)]
+struct ListHeft;
+
+impl Policy for ListHeft {
+    const NAME: &'static str = "list-heft";
+
+    fn place(
+        &mut self,
+        graph: &Graph<'_>,
+        devices: &DeviceSet<'_>,
+        plan: &Plan<'_>,
+        _seed: u64,
+    ) -> Result<(), PlaceError> {
+        let tasks = TaskGraph::new(graph, devices);
+        let order = descending(&tasks.upward_ranks());
+        schedule::offer(graph, devices, plan, |memory| {
+            let mut schedule = ListSchedule::new(&tasks, memory);
+            for &node in order.iter().filter(|&&node| tasks.is_task(node)) {
+                let choice = schedule.best(node, |choice| choice.finish_ns);
+                schedule.place(node, &choice);
+            }
+            schedule.finish()
+        })?;
+        Ok(())
+    }
+}
+
+#[test]
+fn the_list_schedule_of_the_sdk_makes_the_same_decisions() {
+    let mut random = Random(0x5eed_0004);
+    let (mut n_tight, mut n_refused) = (0, 0);
+    for round in 0..60 {
+        let mut devices = cluster("2xCPU,4xGPU").with_links(300.0, 0.2);
+        devices.chips[5] = devices.chips[4];
+        if round % 2 == 0 {
+            for device in 0..5 {
+                devices = devices.with_memory(device, 700 + u64::from(random.below(300)));
+            }
+        }
+        let mut graph = random_graph(&mut random, &devices, 80);
+        for node in (0..80).step_by(7) {
+            graph.resident_bytes[node] = u64::from(random.below(500));
+            graph.executions[node] = f64::from(random.below(3));
+        }
+        let of_policy = place(&mut Heft::default(), &graph, &devices);
+        let of_list = place(&mut ListHeft, &graph, &devices);
+        let (of_policy, of_list) = match (of_policy, of_list) {
+            (Ok(of_policy), Ok(of_list)) => (of_policy, of_list),
+            (of_policy, of_list) => {
+                assert_eq!(of_policy.unwrap_err(), of_list.unwrap_err());
+                n_refused += 1;
+                continue;
+            }
+        };
+        assert_eq!(of_policy.devices, of_list.devices, "round {round}");
+        assert_eq!(of_policy.start_order, of_list.start_order, "round {round}");
+        assert_eq!(of_policy.metrics, of_list.metrics, "round {round}");
+        n_tight += i32::from(round % 2 == 0);
+    }
+    assert!(n_tight > 10 && n_refused < 30, "{n_tight} {n_refused}");
 }
 
 #[test]
@@ -259,12 +279,12 @@ fn insertion_uses_a_gap_that_appending_cannot() {
     let without = heft(false, &graph, &devices);
     assert_eq!(
         (
-            metric(&with, "makespan_ns"),
-            metric(&with, "nodes_inserted")
+            with.metric("makespan_ns").unwrap(),
+            with.metric("nodes_inserted").unwrap()
         ),
         (9_000.0, 1.0)
     );
-    assert_eq!(metric(&without, "makespan_ns"), 12_000.0);
+    assert_eq!(without.metric("makespan_ns").unwrap(), 12_000.0);
 }
 
 #[test]
@@ -330,7 +350,7 @@ fn devices_of_one_chip_share_its_time() {
     graph.node("a", &[10.0]);
     graph.node("b", &[10.0]);
     let offer = place(&mut Heft::default(), &graph.build(), &devices).unwrap();
-    assert_eq!(metric(&offer, "makespan_ns"), 20.0);
+    assert_eq!(offer.metric("makespan_ns").unwrap(), 20.0);
 }
 
 #[test]
@@ -341,7 +361,7 @@ fn control_edges_cross_unconnected_devices() {
     graph.node("b", &[10.0, 1.0]);
     graph.control_edge(0, 1);
     let offer = place(&mut Heft::default(), &graph.build(), &devices).unwrap();
-    assert_eq!(metric(&offer, "makespan_ns"), 6.0);
+    assert_eq!(offer.metric("makespan_ns").unwrap(), 6.0);
     assert_eq!(offer.devices, [0, 1]);
 }
 
@@ -352,7 +372,7 @@ fn executions_multiply_costs() {
     let node = graph.node("body", &[10.0]);
     graph.executions(node, 25.0);
     let offer = place(&mut Heft::default(), &graph.build(), &devices).unwrap();
-    assert_eq!(metric(&offer, "makespan_ns"), 250.0);
+    assert_eq!(offer.metric("makespan_ns").unwrap(), 250.0);
 }
 
 #[test]

@@ -36,6 +36,7 @@
 mod builder;
 mod cluster;
 mod graph;
+pub mod papers;
 mod plan;
 mod schedule;
 

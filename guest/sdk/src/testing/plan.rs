@@ -37,6 +37,12 @@ pub struct Offer {
 }
 
 impl Offer {
+    /// Returns a metric.
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        let found = self.metrics.iter().find(|(metric, _)| metric == name);
+        found.map(|&(_, value)| value)
+    }
+
     /// Returns the reason for a node's device: the last one that the policy gave for it.
     pub fn reason_of(&self, node: u32) -> Option<&str> {
         let mut latest_first = self.reasons.iter().rev();

@@ -1,6 +1,7 @@
 //! `placewright bench`: measurements that a user may want to repeat, on synthetic graphs and
 //! devices, and on models.
 
+mod adversary;
 mod dag;
 #[cfg(feature = "opencl")]
 mod device;
@@ -10,6 +11,7 @@ mod evaluation;
 mod gpu;
 #[cfg(any(feature = "cuda", feature = "opencl"))]
 mod graphs;
+mod instance;
 mod lookups;
 mod memory;
 mod model;
@@ -52,6 +54,8 @@ pub(super) enum BenchCommand {
     Prediction(prediction::PredictionBench),
     /// Compare the schedules of policies with the best ones known, on published task graphs.
     Quality(quality::QualityBench),
+    /// Search for task graphs on which a policy does worse than others.
+    Adversary(adversary::AdversaryBench),
     /// Compare a SYCL device with its driver, and models on it with the CPU device.
     #[cfg(feature = "opencl")]
     Device(device::DeviceBench),
@@ -86,6 +90,7 @@ pub(super) fn run(
         BenchCommand::Models(args) => models::run(args, registry, output),
         BenchCommand::Prediction(args) => prediction::run(args, registry, output),
         BenchCommand::Quality(args) => quality::run(args, output),
+        BenchCommand::Adversary(args) => adversary::run(args, output),
         #[cfg(feature = "opencl")]
         BenchCommand::Device(args) => device::run(args, registry, output),
         #[cfg(feature = "cuda")]

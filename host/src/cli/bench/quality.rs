@@ -1,7 +1,5 @@
 //! `bench quality`: how near to the best known schedules policies come, on published task graphs.
 
-mod instance;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -14,8 +12,9 @@ use clap::ValueHint;
 use serde::Deserialize;
 use serde::Serialize;
 
-use self::instance::Instance;
 use super::Report;
+use super::instance;
+use super::instance::Instance;
 use crate::cli::Outcome;
 use crate::cli::UsageError;
 use crate::cli::cache;
@@ -48,7 +47,7 @@ pub(in crate::cli) struct QualityBench {
         long,
         value_name = "A,B,F.wasm",
         value_delimiter = ',',
-        default_value = "heft,priority"
+        default_value = "auto,search,heft,peft,cpop,hbmct,priority"
     )]
     policy: Vec<String>,
 }

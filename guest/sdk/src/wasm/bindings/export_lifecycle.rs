@@ -2883,7 +2883,8 @@ pub mod placewright {
             }
             impl Graph {
                 #[allow(unused_unsafe, clippy::all)]
-                /// Open-ended: "allow-soft-placement", "graph-name", ...
+                /// Open-ended: "allow-soft-placement", "graph-name", "stated-costs" (the app states what nodes
+                /// take, so costs are not estimates), ...
                 #[allow(async_fn_in_trait)]
                 pub fn options(&self) -> _rt::Vec<Property> {
                     unsafe {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use anyhow::bail;
 use serde::Deserialize;
+use serde::Serialize;
 use serde_json::json;
 
 use crate::candidates::Candidates;
@@ -32,49 +33,49 @@ const LARGEST_BYTES: f64 = 1e9;
 /// No task graph fills it.
 const MEMORY_BYTES: u64 = 1 << 60;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 pub(super) struct Instance {
     pub(super) name: String,
-    task_graph: Tasks,
-    network: Network,
+    pub(super) task_graph: Tasks,
+    pub(super) network: Network,
 }
 
-#[derive(Debug, Deserialize)]
-struct Tasks {
-    tasks: Vec<Task>,
-    dependencies: Vec<Dependency>,
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(super) struct Tasks {
+    pub(super) tasks: Vec<Task>,
+    pub(super) dependencies: Vec<Dependency>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Task {
-    name: String,
-    cost: f64,
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(super) struct Task {
+    pub(super) name: String,
+    pub(super) cost: f64,
 }
 
-#[derive(Debug, Deserialize)]
-struct Dependency {
-    source: String,
-    target: String,
-    size: f64,
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(super) struct Dependency {
+    pub(super) source: String,
+    pub(super) target: String,
+    pub(super) size: f64,
 }
 
-#[derive(Debug, Deserialize)]
-struct Network {
-    nodes: Vec<Node>,
-    edges: Vec<Edge>,
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(super) struct Network {
+    pub(super) nodes: Vec<Node>,
+    pub(super) edges: Vec<Edge>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Node {
-    name: String,
-    speed: f64,
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(super) struct Node {
+    pub(super) name: String,
+    pub(super) speed: f64,
 }
 
-#[derive(Debug, Deserialize)]
-struct Edge {
-    source: String,
-    target: String,
-    speed: f64,
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(super) struct Edge {
+    pub(super) source: String,
+    pub(super) target: String,
+    pub(super) speed: f64,
 }
 
 impl Instance {

@@ -4,32 +4,21 @@
 use placewright_guest::Assignment;
 use placewright_guest::MemoryBudget;
 use placewright_guest::NONE;
+use placewright_guest::schedule::Scheduled;
+use placewright_guest::schedule::lanes::LANES;
+use placewright_guest::schedule::lanes::Lanes;
+use placewright_guest::schedule::lanes::later;
+use placewright_guest::schedule::timeline::BLOCK;
+use placewright_guest::schedule::timeline::Hints;
+use placewright_guest::schedule::timeline::Slot;
+use placewright_guest::schedule::timeline::Timeline;
 
-use crate::lanes::LANES;
-use crate::lanes::Lanes;
-use crate::lanes::later;
 use crate::problem::DenseSet;
 use crate::problem::Edge;
 use crate::problem::Problem;
 use crate::problem::Task;
 use crate::problem::WINDOW;
 use crate::problem::Window;
-use crate::timeline::BLOCK;
-use crate::timeline::Hints;
-use crate::timeline::Slot;
-use crate::timeline::Timeline;
-
-/// The result of a pass.
-pub(crate) struct Outcome {
-    /// Device of each node; [`NONE`] for constants that are not scheduled.
-    pub(crate) devices: Vec<u32>,
-    /// Start of each node, in ns; 0 for constants that are not scheduled.
-    pub(crate) start: Vec<f64>,
-    /// When the last node ends.
-    pub(crate) makespan: f64,
-    /// Number of nodes that were placed in gaps.
-    pub(crate) n_inserted: u32,
-}
 
 /// Why a task is on its device: the values that the policy compared.
 pub(crate) struct Decision {
@@ -155,9 +144,9 @@ impl<'p, 'a> Scheduler<'p, 'a> {
     pub(crate) fn run(
         mut self,
         mut assignment: Assignment<'_>,
-        mut memory: Option<&mut MemoryBudget>,
+        mut memory: Option<MemoryBudget>,
         mut decisions: Option<&mut Vec<Decision>>,
-    ) -> Outcome {
+    ) -> Scheduled {
         let problem = self.problem;
         let n_nodes = problem.is_free_constant.len();
         let mut devices = vec![NONE; n_nodes];
@@ -173,7 +162,7 @@ impl<'p, 'a> Scheduler<'p, 'a> {
                     NONE
                 };
                 let choice = if forced == NONE {
-                    self.decide(&window, task, memory.as_deref())
+                    self.decide(&window, task, memory.as_ref())
                 } else {
                     self.on_list(&window, task, &[problem.slot_of[forced as usize]], &[])
                 };
@@ -182,7 +171,7 @@ impl<'p, 'a> Scheduler<'p, 'a> {
                     && forced == NONE
                     && problem.candidates(task.set).len() > 1
                 {
-                    decisions.push(self.decision(&window, task, &choice, memory.as_deref()));
+                    decisions.push(self.decision(&window, task, &choice, memory.as_ref()));
                 }
                 if problem.is_constrained {
                     assignment.decide(task.node, device);
@@ -196,10 +185,10 @@ impl<'p, 'a> Scheduler<'p, 'a> {
                 self.commit(task.node, &choice);
             }
         }
-        Outcome {
+        Scheduled {
             devices,
-            start,
-            makespan: self.tail.iter().copied().fold(0.0, later),
+            start_ns: start,
+            makespan_ns: self.tail.iter().copied().fold(0.0, later),
             n_inserted,
         }
     }
@@ -395,9 +384,9 @@ impl<'p, 'a> Scheduler<'p, 'a> {
             let (ready, work) = (self.ready[device], self.work[device]);
             let timeline = &self.timelines[self.timeline_of[device] as usize];
             if let Some(slot) = timeline.earliest_gap(ready, work, best.score) {
-                let (score, preference) = (slot.start + work, set.preference[device]);
+                let (score, preference) = (slot.start() + work, set.preference[device]);
                 if best.is_beaten_by(score, preference) {
-                    *best = self.choice(device, preference, slot.start, score, Some(slot));
+                    *best = self.choice(device, preference, slot.start(), score, Some(slot));
                 }
             }
         }
@@ -449,8 +438,8 @@ impl<'p, 'a> Scheduler<'p, 'a> {
         if self.with_insertion && self.last_gap_end[device as usize] >= ready + work {
             let timeline = &self.timelines[self.timeline_of[device as usize] as usize];
             if let Some(slot) = timeline.earliest_gap(ready, work, best.score - rest) {
-                choice.score = slot.start + work + rest;
-                choice.start = slot.start;
+                choice.score = slot.start() + work + rest;
+                choice.start = slot.start();
                 choice.slot = Some(slot);
                 if best.is_beaten_by(choice.score, preference) {
                     *best = choice;

@@ -9,28 +9,31 @@ use std::arch::wasm32 as simd;
 
 /// Times per vector. Rows over devices are padded to a multiple of this number, so that loops have
 /// no remainder.
-pub(crate) const LANES: usize = 4;
+pub const LANES: usize = 4;
 
 /// Four times in ns, never NaN.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-pub(crate) struct Lanes(simd::v128, simd::v128);
+pub struct Lanes(simd::v128, simd::v128);
 
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 impl Lanes {
+    /// Returns a value four times.
     #[inline]
-    pub(crate) fn splat(value: f64) -> Self {
+    pub fn splat(value: f64) -> Self {
         Self(simd::f64x2_splat(value), simd::f64x2_splat(value))
     }
 
+    /// Reads four values.
     #[inline]
-    pub(crate) fn load(from: &[f64; LANES]) -> Self {
+    pub fn load(from: &[f64; LANES]) -> Self {
         let &[a, b, c, d] = from;
         Self(simd::f64x2(a, b), simd::f64x2(c, d))
     }
 
+    /// Returns the four values.
     #[inline]
-    pub(crate) fn values(self) -> [f64; LANES] {
+    pub fn values(self) -> [f64; LANES] {
         [
             simd::f64x2_extract_lane::<0>(self.0),
             simd::f64x2_extract_lane::<1>(self.0),
@@ -39,16 +42,18 @@ impl Lanes {
         ]
     }
 
+    /// Adds each pair.
     #[inline]
-    pub(crate) fn plus(self, other: Self) -> Self {
+    pub fn plus(self, other: Self) -> Self {
         Self(
             simd::f64x2_add(self.0, other.0),
             simd::f64x2_add(self.1, other.1),
         )
     }
 
+    /// Multiplies each pair.
     #[inline]
-    pub(crate) fn times(self, other: Self) -> Self {
+    pub fn times(self, other: Self) -> Self {
         Self(
             simd::f64x2_mul(self.0, other.0),
             simd::f64x2_mul(self.1, other.1),
@@ -57,7 +62,7 @@ impl Lanes {
 
     /// The maximum of each pair.
     #[inline]
-    pub(crate) fn later(self, other: Self) -> Self {
+    pub fn later(self, other: Self) -> Self {
         Self(
             simd::f64x2_pmax(self.0, other.0),
             simd::f64x2_pmax(self.1, other.1),
@@ -66,7 +71,7 @@ impl Lanes {
 
     /// The minimum of each pair.
     #[inline]
-    pub(crate) fn sooner(self, other: Self) -> Self {
+    pub fn sooner(self, other: Self) -> Self {
         Self(
             simd::f64x2_pmin(self.0, other.0),
             simd::f64x2_pmin(self.1, other.1),
@@ -75,7 +80,7 @@ impl Lanes {
 
     /// Sets bit `i` if value `i` is at most the other's.
     #[inline]
-    pub(crate) fn at_most(self, other: Self) -> u32 {
+    pub fn at_most(self, other: Self) -> u32 {
         let low = simd::i64x2_bitmask(simd::f64x2_le(self.0, other.0));
         let high = simd::i64x2_bitmask(simd::f64x2_le(self.1, other.1));
         u32::from(low | high << 2)
@@ -83,52 +88,57 @@ impl Lanes {
 }
 
 /// Four times in ns, never NaN.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
-pub(crate) struct Lanes([f64; LANES]);
+pub struct Lanes([f64; LANES]);
 
 #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
 impl Lanes {
+    /// Returns a value four times.
     #[inline]
-    pub(crate) fn splat(value: f64) -> Self {
+    pub fn splat(value: f64) -> Self {
         Self([value; LANES])
     }
 
+    /// Reads four values.
     #[inline]
-    pub(crate) fn load(from: &[f64; LANES]) -> Self {
+    pub fn load(from: &[f64; LANES]) -> Self {
         Self(*from)
     }
 
+    /// Returns the four values.
     #[inline]
-    pub(crate) fn values(self) -> [f64; LANES] {
+    pub fn values(self) -> [f64; LANES] {
         self.0
     }
 
+    /// Adds each pair.
     #[inline]
-    pub(crate) fn plus(self, other: Self) -> Self {
+    pub fn plus(self, other: Self) -> Self {
         self.zip(other, |a, b| a + b)
     }
 
+    /// Multiplies each pair.
     #[inline]
-    pub(crate) fn times(self, other: Self) -> Self {
+    pub fn times(self, other: Self) -> Self {
         self.zip(other, |a, b| a * b)
     }
 
     /// The maximum of each pair.
     #[inline]
-    pub(crate) fn later(self, other: Self) -> Self {
+    pub fn later(self, other: Self) -> Self {
         self.zip(other, later)
     }
 
     /// The minimum of each pair.
     #[inline]
-    pub(crate) fn sooner(self, other: Self) -> Self {
+    pub fn sooner(self, other: Self) -> Self {
         self.zip(other, sooner)
     }
 
     /// Sets bit `i` if value `i` is at most the other's.
     #[inline]
-    pub(crate) fn at_most(self, other: Self) -> u32 {
+    pub fn at_most(self, other: Self) -> u32 {
         (0..LANES).fold(0, |bits, lane| {
             bits | u32::from(self.0[lane] <= other.0[lane]) << lane
         })
@@ -143,7 +153,7 @@ impl Lanes {
 impl Lanes {
     /// Returns the smallest of the four.
     #[inline]
-    pub(crate) fn least(self) -> f64 {
+    pub fn least(self) -> f64 {
         let [a, b, c, d] = self.values();
         sooner(sooner(a, b), sooner(c, d))
     }
@@ -152,13 +162,13 @@ impl Lanes {
 /// Returns the later of two times. `f64::max` also handles NaN, which never occurs here, and is
 /// slow in wasm for that reason.
 #[inline]
-pub(crate) fn later(a: f64, b: f64) -> f64 {
+pub fn later(a: f64, b: f64) -> f64 {
     if a > b { a } else { b }
 }
 
 /// Returns the earlier of two times.
 #[inline]
-pub(crate) fn sooner(a: f64, b: f64) -> f64 {
+pub fn sooner(a: f64, b: f64) -> f64 {
     if a < b { a } else { b }
 }
 

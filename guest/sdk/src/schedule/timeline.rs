@@ -4,12 +4,12 @@
 
 use std::cell::Cell;
 
-use crate::lanes::LANES;
-use crate::lanes::Lanes;
-use crate::lanes::later;
+use super::lanes::LANES;
+use super::lanes::Lanes;
+use super::lanes::later;
 
 /// Gaps per block. A search reads whole blocks, and splitting a gap moves the gaps of one block.
-pub(crate) const BLOCK: usize = 8;
+pub const BLOCK: usize = 8;
 
 /// Maximum number of hints per timeline.
 const HINTS_MAX: usize = 1 << 16;
@@ -22,7 +22,7 @@ const STEPS: usize = 6;
 /// Gaps are disjoint and sorted. Each block stores its last end and its longest gap, so that a
 /// search reads only blocks that can contain a result. Gaps in which no task ever fits are dropped.
 #[derive(Debug, Clone)]
-pub(crate) struct Timeline {
+pub struct Timeline {
     /// Per block: the end of its last gap.
     last_end: Vec<f64>,
     /// Per block: the start of its first gap.
@@ -44,7 +44,7 @@ pub(crate) struct Timeline {
 /// The blocks where searches ended, by time. Tasks that become ready at about the same time find
 /// their gaps in about the same block.
 #[derive(Debug, Clone)]
-pub(crate) struct Hints {
+pub struct Hints {
     cells: Vec<Cell<u32>>,
     cells_per_ns: f64,
 }
@@ -53,7 +53,7 @@ impl Hints {
     /// Creates hints for a schedule that is expected to end at `horizon` and to have `n_blocks`
     /// blocks. Both may be wrong.
     #[expect(clippy::cast_precision_loss, reason = "a rough number")]
-    pub(crate) fn new(horizon: f64, n_blocks: usize) -> Self {
+    pub fn new(horizon: f64, n_blocks: usize) -> Self {
         let n_cells = n_blocks.clamp(1, HINTS_MAX);
         let cells_per_ns = n_cells as f64 / horizon;
         Self {
@@ -79,10 +79,18 @@ impl Hints {
 
 /// A place in the schedule, from [`Timeline::earliest_gap`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Slot {
-    pub(crate) start: f64,
+pub struct Slot {
+    start: f64,
     block: u32,
     gap: u32,
+}
+
+impl Slot {
+    /// Returns when a task starts that fills it.
+    #[inline]
+    pub fn start(self) -> f64 {
+        self.start
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -134,7 +142,7 @@ impl Block {
 
 impl Timeline {
     /// Creates a timeline that is free from 0 on. No task may be shorter than `shortest_task`.
-    pub(crate) fn new(shortest_task: f64, hints: Hints) -> Self {
+    pub fn new(shortest_task: f64, hints: Hints) -> Self {
         Self {
             last_end: Vec::new(),
             first_start: Vec::new(),
@@ -149,19 +157,19 @@ impl Timeline {
     }
 
     /// Returns when the last task ends.
-    pub(crate) fn tail(&self) -> f64 {
+    pub fn tail(&self) -> f64 {
         self.tail
     }
 
     /// Returns when the last gap ends, -inf if there is none. A task that would end later fits into
     /// no gap.
-    pub(crate) fn last_gap_end(&self) -> f64 {
+    pub fn last_gap_end(&self) -> f64 {
         self.last_end.last().copied().unwrap_or(f64::NEG_INFINITY)
     }
 
     /// Returns the earliest gap that fits a task of length `work` starting at `ready` or later and
     /// ending by `limit`.
-    pub(crate) fn earliest_gap(&self, ready: f64, work: f64, limit: f64) -> Option<Slot> {
+    pub fn earliest_gap(&self, ready: f64, work: f64, limit: f64) -> Option<Slot> {
         let first = self.first_block(ready + work);
         let columns = self.first_start[first..].iter();
         let columns = columns
@@ -210,7 +218,7 @@ impl Timeline {
     }
 
     /// Fills a slot. The timeline must not have changed since the slot was found.
-    pub(crate) fn fill(&mut self, slot: Slot, work: f64) {
+    pub fn fill(&mut self, slot: Slot, work: f64) {
         let (block, gap) = (slot.block as usize, slot.gap as usize);
         let body = &mut self.pool[self.block[block] as usize];
         let (gap_start, gap_end) = (body.starts[gap], body.ends[gap]);
@@ -248,7 +256,7 @@ impl Timeline {
     }
 
     /// Appends a task after all others. `start` must not be before [`Self::tail`].
-    pub(crate) fn append(&mut self, start: f64, work: f64) {
+    pub fn append(&mut self, start: f64, work: f64) {
         if start > self.tail && length_bound(self.tail, start) >= self.shortest_task {
             self.push(self.tail, start);
         }

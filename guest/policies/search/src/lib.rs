@@ -1,0 +1,299 @@
+//! `search`: the best plan of list schedulers, improved by simulated annealing.
+//!
+//! First, `heft`, `peft`, `cpop`, `hbmct` and `priority` are asked, and plans on one device of each
+//! kind are tried. The host's estimate decides which is best: it knows what the schedulers ignore,
+//! such as links that transfers share. Then that plan is improved step by step
+//! ([`placewright_guest::search::anneal`]). Each improvement is offered, so a limit that ends the
+//! call costs nothing but further ones.
+//!
+//! `effort` bounds the search: the evaluations of plans, times the nodes of the graph. It does not
+//! depend on clocks, so equal graphs, devices and seeds give equal plans, unless a deadline ends
+//! the call.
+
+use placewright_guest::Assignment;
+use placewright_guest::Config;
+use placewright_guest::ConfigError;
+use placewright_guest::DeviceSet;
+use placewright_guest::Graph;
+use placewright_guest::PlaceError;
+use placewright_guest::Plan;
+use placewright_guest::Policy;
+use placewright_guest::Reasons;
+use placewright_guest::Setting;
+use placewright_guest::algorithm::descending;
+use placewright_guest::export_policy;
+use placewright_guest::memory::free_constants;
+use placewright_guest::memory::place_constants;
+use placewright_guest::schedule::TaskGraph;
+use placewright_guest::search::Found;
+use placewright_guest::search::Limits;
+use placewright_guest::search::Movable;
+use placewright_guest::search::Portfolio;
+use placewright_guest::search::Random;
+use placewright_guest::search::anneal;
+
+/// Up to this many nodes times devices, all list schedulers are asked; beyond, only the fastest.
+const ALL_SCHEDULERS_MAX: usize = 1 << 20;
+
+/// Effort that is worth one evaluation per group that has a choice. Small graphs need no more.
+const EFFORT_PER_GROUP: u64 = 2_000;
+
+/// With fewer evaluations per group, a search finds next to nothing.
+const GROUPS_PER_EVALUATION: u64 = 16;
+
+/// The name of plans on one device.
+const ON_ONE: &str = "one device";
+
+/// Maximum number of devices that are tried alone.
+const ALONE_MAX: usize = 4;
+
+/// The policy.
+#[derive(Debug, Clone, Default)]
+pub struct Search {
+    /// Evaluations of plans, times the nodes of the graph.
+    pub effort: u64,
+    /// By how much the run of a plan on several devices must be shorter than that of the best plan
+    /// on one device, as a part of the latter. Else the graph stays on one device.
+    pub margin: f64,
+}
+
+impl Policy for Search {
+    const NAME: &'static str = "search";
+    const DESCRIPTION: &'static str = "the best plan of heft, peft, cpop, hbmct, priority and of single devices, improved by \
+        simulated annealing over the host's estimate";
+    const SETTINGS: &'static [Setting] = &[
+        Setting {
+            key: "effort",
+            kind: "u64",
+            default: "10000000",
+            description: "evaluations of plans, times the nodes of the graph; 0 improves nothing",
+        },
+        Setting {
+            key: "margin",
+            kind: "f64",
+            default: "0",
+            description: "the gain, as a part of the run, for which a graph leaves one device",
+        },
+    ];
+
+    fn configure(&mut self, config: &Config) -> Result<(), ConfigError> {
+        self.effort = config.parse("effort")?;
+        self.margin = config.parse("margin")?;
+        if !(0.0..1.0).contains(&self.margin) {
+            return Err(ConfigError::BadValue {
+                key: "margin".to_owned(),
+                value: format!("{} (expected a number from 0 to less than 1)", self.margin),
+            });
+        }
+        Ok(())
+    }
+
+    fn place(
+        &mut self,
+        graph: &Graph<'_>,
+        devices: &DeviceSet<'_>,
+        plan: &Plan<'_>,
+        seed: u64,
+    ) -> Result<(), PlaceError> {
+        if devices.is_empty() {
+            return Err(PlaceError::Declined("there is no device".to_owned()));
+        }
+        let movable = Movable::new(graph);
+        let tasks = TaskGraph::new(graph, devices);
+        let starts = Starts::find(&tasks, devices, plan, &movable, seed);
+        let Some((by, start)) = starts.best else {
+            let reason = "no scheduler found a legal plan; `--log debug` shows why";
+            return Err(PlaceError::Failed(reason.to_owned()));
+        };
+        // A plan on several devices must be shorter than this.
+        let wanted_ns = starts.on_one.as_ref().map_or(f64::INFINITY, |on_one| {
+            on_one.makespan_ns * (1.0 - self.margin)
+        });
+        let bound_ns = tasks.lower_bound_ns();
+        let limits = Limits {
+            n_evaluations: match wanted_ns > bound_ns {
+                true => self.n_evaluations(graph, &movable),
+                false => 0,
+            },
+            enough_ns: bound_ns,
+        };
+        let random = &mut Random::new(seed);
+        let outcome = anneal(graph, plan, &movable, start.clone(), limits, random);
+        let (by, start, best) = match starts.on_one {
+            Some(on_one) if outcome.best.makespan_ns >= wanted_ns => {
+                if on_one.devices != outcome.best.devices {
+                    plan.set_devices(&on_one.devices);
+                    plan.set_start_order(&on_one.start_order);
+                    plan.offer()?;
+                }
+                (ON_ONE, on_one.clone(), on_one)
+            }
+            _ => (by, start, outcome.best),
+        };
+        plan.metric("start_ns", start.makespan_ns);
+        plan.metric("lower_bound_ns", bound_ns);
+        plan.metric("makespan_ns", best.makespan_ns);
+        #[expect(clippy::cast_precision_loss, reason = "for readers")]
+        plan.metric("evaluations", outcome.n_evaluations as f64);
+        explain(graph, plan, by, &start, &best);
+        Ok(())
+    }
+}
+
+impl Search {
+    /// Returns how many plans may be evaluated; 0 if that is too few, or if there is no choice.
+    fn n_evaluations(&self, graph: &Graph<'_>, movable: &Movable) -> u64 {
+        let n_groups = movable.len() as u64;
+        let n = self.effort / (graph.len() as u64).max(1);
+        let n = n.min(n_groups.saturating_mul(self.effort / EFFORT_PER_GROUP));
+        if n < n_groups / GROUPS_PER_EVALUATION {
+            0
+        } else {
+            n
+        }
+    }
+}
+
+/// The plans from which a search starts.
+struct Starts {
+    /// Who found the best plan, and the plan, which is offered.
+    best: Option<(&'static str, Found)>,
+    /// The best plan on one device, but for nodes that may not run there.
+    on_one: Option<Found>,
+}
+
+impl Starts {
+    fn find(
+        tasks: &TaskGraph<'_, '_>,
+        devices: &DeviceSet<'_>,
+        plan: &Plan<'_>,
+        movable: &Movable,
+        seed: u64,
+    ) -> Self {
+        let graph = tasks.graph();
+        let portfolio = Portfolio::new(*plan);
+        let mut on_one: Option<Found> = None;
+        if movable.is_empty() {
+            portfolio.ask(&mut policy_priority::Priority, graph, devices, seed);
+            return Self {
+                best: portfolio.into_best(),
+                on_one,
+            };
+        }
+        let start_order = by_rank(tasks);
+        for device in single_devices(tasks, devices) {
+            let placed = all_on(tasks, device);
+            let makespan_ns = portfolio.offer(ON_ONE, graph, &placed, &start_order);
+            if on_one
+                .as_ref()
+                .is_none_or(|it| makespan_ns < it.makespan_ns)
+            {
+                on_one = (makespan_ns < f64::INFINITY).then(|| Found {
+                    devices: placed,
+                    start_order: start_order.clone(),
+                    makespan_ns,
+                });
+            }
+        }
+        portfolio.ask(&mut policy_heft::Heft::default(), graph, devices, seed);
+        if graph.len().saturating_mul(devices.len()) <= ALL_SCHEDULERS_MAX {
+            portfolio.ask(&mut policy_peft::Peft, graph, devices, seed);
+            portfolio.ask(&mut policy_hbmct::Hbmct, graph, devices, seed);
+            portfolio.ask(&mut policy_cpop::Cpop, graph, devices, seed);
+            portfolio.ask(&mut policy_priority::Priority, graph, devices, seed);
+        }
+        Self {
+            best: portfolio.into_best(),
+            on_one,
+        }
+    }
+}
+
+/// Returns the start order by upward rank.
+fn by_rank(tasks: &TaskGraph<'_, '_>) -> Vec<i32> {
+    let ranks = tasks.upward_ranks();
+    let mut order = vec![0; ranks.len()];
+    for (position, node) in (0_i32..).zip(descending(&ranks)) {
+        order[node as usize] = -position;
+    }
+    order
+}
+
+/// Returns the first device of each cost class, those that run the graph faster first.
+fn single_devices(tasks: &TaskGraph<'_, '_>, devices: &DeviceSet<'_>) -> Vec<u32> {
+    let classes = devices.cost_classes();
+    let mut first_of_class: Vec<u32> = devices.ids().collect();
+    first_of_class.sort_by_key(|&device| (classes[device as usize], device));
+    first_of_class.dedup_by_key(|device| classes[*device as usize]);
+    let work = |device: u32| -> f64 {
+        let legal = tasks
+            .nodes()
+            .filter(|&node| tasks.candidates(node).contains(&device));
+        let time = |node: u32| tasks.mean_work_ns()[node as usize] - tasks.work_ns(node, device);
+        legal.map(time).sum()
+    };
+    // How much faster than the mean each device is, over all nodes.
+    let mut gains: Vec<(f64, u32)> = first_of_class.iter().map(|&it| (work(it), it)).collect();
+    gains.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    gains.truncate(ALONE_MAX);
+    gains.into_iter().map(|(_, device)| device).collect()
+}
+
+/// Places each node on a device, or where it runs fastest if it may not run there.
+fn all_on(tasks: &TaskGraph<'_, '_>, device: u32) -> Vec<u32> {
+    let graph = tasks.graph();
+    let mut assignment = Assignment::new(graph);
+    for node in graph.nodes() {
+        let legal = tasks.candidates(node);
+        let fastest = || {
+            let time = |&other: &u32| tasks.work_ns(node, other);
+            let by_time = |a: &u32, b: &u32| time(a).total_cmp(&time(b));
+            legal.iter().copied().min_by(by_time).unwrap_or(device)
+        };
+        let own = if legal.contains(&device) {
+            device
+        } else {
+            fastest()
+        };
+        assignment.decide(node, own);
+    }
+    let mut devices = assignment.devices().to_vec();
+    place_constants(graph, &free_constants(graph), &mut devices);
+    devices
+}
+
+/// Explains where nodes are.
+fn explain(graph: &Graph<'_>, plan: &Plan<'_>, by: &'static str, start: &Found, best: &Found) {
+    if !plan.explain_wanted() {
+        return;
+    }
+    let is_free_constant = free_constants(graph);
+    let kept = match by {
+        "heft" => "as in the plan of heft, the best start",
+        "peft" => "as in the plan of peft, the best start",
+        "cpop" => "as in the plan of cpop, the best start",
+        "hbmct" => "as in the plan of hbmct, the best start",
+        "priority" => "as in the plan of priority, the best start",
+        _ => "on one device: no plan over several is shorter by the margin",
+    };
+    let mut reasons = Reasons::new();
+    for node in graph.nodes() {
+        let at = node as usize;
+        let reason = if is_free_constant[at] {
+            "constant: placed with its reader"
+        } else if let Some(reason) = Reasons::without_choice(graph, node) {
+            reason
+        } else if start.devices[at] == best.devices[at] {
+            kept
+        } else {
+            "moved by the search: the run is shorter"
+        };
+        reasons.add(node, reason);
+    }
+    reasons.explain(plan);
+}
+
+export_policy!(Search, feature = "export");
+
+#[cfg(test)]
+mod tests;
