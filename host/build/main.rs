@@ -20,12 +20,16 @@ use std::path::PathBuf;
 use guests::GuestBuild;
 
 /// The shipped policies; the crate of each is `policy-NAME`.
-const SHIPPED: [&str; 8] = [
+const SHIPPED: [&str; 12] = [
     "auto",
     "cpop",
     "hbmct",
     "heft",
+    "layers",
+    "m-etf",
+    "m-topo",
     "peft",
+    "pipeline",
     "priority",
     "round-robin",
     "search",

@@ -8,13 +8,17 @@ use std::process::Command;
 use placewright::policy::ShippedPolicy;
 
 /// The packages that are published together.
-const PACKAGES: [&str; 11] = [
+const PACKAGES: [&str; 15] = [
     "placewright-guest",
     "policy-auto",
     "policy-cpop",
     "policy-hbmct",
     "policy-heft",
+    "policy-layers",
+    "policy-m-etf",
+    "policy-m-topo",
     "policy-peft",
+    "policy-pipeline",
     "policy-priority",
     "policy-round-robin",
     "policy-search",

@@ -360,6 +360,22 @@ impl Buckets {
     }
 }
 
+/// Returns all devices, most preferred first: in the order of the largest candidate set, then the
+/// others by id.
+pub fn most_preferred_first(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Vec<u32> {
+    let candidates = graph.candidates();
+    let sets = (0_u32..)
+        .take(candidates.len())
+        .map(|set| candidates.row(set));
+    // The first of equally large ones.
+    let largest = sets.reduce(|best, set| if set.len() > best.len() { set } else { best });
+    let mut order = largest.unwrap_or_default().to_vec();
+    let is_missing = |device: &u32| !order.contains(device);
+    let others: Vec<u32> = devices.ids().filter(is_missing).collect();
+    order.extend(others);
+    order
+}
+
 /// Returns every node's most preferred device, with pins and groups respected: a legal start for
 /// searches, unless memory is short.
 pub fn preferred_devices(graph: &Graph<'_>) -> Vec<u32> {

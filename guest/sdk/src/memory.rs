@@ -293,11 +293,23 @@ pub fn place_constants(graph: &Graph<'_>, is_free: &[bool], devices: &mut [u32])
     }
 }
 
-/// Returns a device per node, in stages of nodes in import order: each device takes as many nodes
-/// as its memory holds. This is the fallback if memory is so short that only plans with few copies
-/// fit. Asks the host about `16 * devices` times for the peaks of a plan. Only an offer shows
-/// whether the plan fits.
+/// Returns a device per node, in stages of nodes in import order: [`fill`] in the order of ids.
+/// This is the fallback if memory is so short that only plans with few copies fit.
 pub fn contiguous_stages(graph: &Graph<'_>, devices: &DeviceSet<'_>, plan: &Plan<'_>) -> Vec<u32> {
+    let order: Vec<u32> = devices.ids().collect();
+    fill(graph, devices, plan, &order)
+}
+
+/// Fills devices one after the other, in this order, with consecutive nodes, producers first: each
+/// takes as many as its memory holds. Nodes that may not run there go to their most preferred
+/// device. Asks the host about `16 * devices` times for the peaks of a plan. Only an offer shows
+/// whether the plan fits.
+pub fn fill(
+    graph: &Graph<'_>,
+    devices: &DeviceSet<'_>,
+    plan: &Plan<'_>,
+    order: &[u32],
+) -> Vec<u32> {
     let capacity = capacities(devices);
     let domains = devices.memory_domains();
     let n_nodes = graph.len();
@@ -305,9 +317,9 @@ pub fn contiguous_stages(graph: &Graph<'_>, devices: &DeviceSet<'_>, plan: &Plan
     plan.set_start_order(&vec![0; n_nodes]);
     // End of each stage.
     let mut ends: Vec<usize> = Vec::new();
-    for device in devices.ids() {
+    for (position, &device) in order.iter().enumerate() {
         let start = ends.last().copied().unwrap_or(0);
-        let is_last = device as usize + 1 == devices.len();
+        let is_last = position + 1 == order.len();
         if is_last || start == n_nodes {
             ends.push(n_nodes);
             continue;
@@ -316,7 +328,7 @@ pub fn contiguous_stages(graph: &Graph<'_>, devices: &DeviceSet<'_>, plan: &Plan
         let fits = |end: usize| {
             let mut ends = ends.clone();
             ends.push(end);
-            plan.set_devices(&staged(graph, &ends));
+            plan.set_devices(&staged(graph, order, &ends));
             let peaks = plan.peak_bytes_per_device();
             let of_domain = peaks.iter().zip(domains);
             let of_domain = of_domain.filter(|&(_, &other)| other == domain);
@@ -338,21 +350,21 @@ pub fn contiguous_stages(graph: &Graph<'_>, devices: &DeviceSet<'_>, plan: &Plan
         }
         ends.push(fitting);
     }
-    let mut devices = staged(graph, &ends);
+    let mut devices = staged(graph, order, &ends);
     place_constants(graph, &is_free, &mut devices);
     devices
 }
 
-/// Places the nodes up to `ends[i]` on device `i`, and the rest on the next device. Nodes that may
-/// not run there go to their most preferred device.
-fn staged(graph: &Graph<'_>, ends: &[usize]) -> Vec<u32> {
+/// Places the nodes up to `ends[i]` on device `order[i]`, and the rest on the next device. Nodes
+/// that may not run there go to their most preferred device.
+fn staged(graph: &Graph<'_>, order: &[u32], ends: &[usize]) -> Vec<u32> {
     let mut assignment = Assignment::new(graph);
     let mut stage = 0;
     for node in graph.nodes() {
         while ends.get(stage).is_some_and(|&end| end <= node as usize) {
             stage += 1;
         }
-        let device = u32::try_from(stage).unwrap_or(NONE);
+        let device = order.get(stage).copied().unwrap_or(NONE);
         let legal = graph.candidates_of(node);
         let device = if legal.contains(&device) {
             device
@@ -362,6 +374,66 @@ fn staged(graph: &Graph<'_>, ends: &[usize]) -> Vec<u32> {
         assignment.decide(node, device);
     }
     assignment.devices().to_vec()
+}
+
+/// Divides a graph into consecutive parts, producers first: device `i` of `order` gets the part
+/// `shares[i]` of all resident bytes (state, and constants with their first reader), or of all
+/// nodes if the graph has none. Shares are relative to their sum. Nodes that may not run on the
+/// device of their part go to their most preferred one. Only an offer shows whether the plan fits.
+///
+/// # Panics
+/// If there are fewer shares than devices.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a division of bytes need not be exact"
+)]
+pub fn divide(graph: &Graph<'_>, order: &[u32], shares: &[f64]) -> Vec<u32> {
+    let is_free = free_constants(graph);
+    let is_constant = graph.constants();
+    let mut is_counted = vec![false; graph.len()];
+    let mut weights = vec![0.0; graph.len()];
+    for node in graph.nodes().filter(|&node| !is_free[node as usize]) {
+        let mut bytes = 0_u64;
+        for constant in constants_read(graph, &is_constant, node) {
+            if !std::mem::replace(&mut is_counted[constant as usize], true) {
+                bytes = bytes.saturating_add(graph.resident_bytes()[constant as usize]);
+            }
+        }
+        if !is_constant[node as usize] {
+            bytes = bytes.saturating_add(graph.resident_bytes()[node as usize]);
+        }
+        weights[node as usize] = bytes as f64;
+    }
+    let mut total: f64 = weights.iter().sum();
+    if total == 0.0 {
+        weights.fill(1.0);
+        total = weights.len() as f64;
+    }
+    let all: f64 = shares[..order.len()].iter().sum();
+    let mut assignment = Assignment::new(graph);
+    let (mut part, mut before) = (0, 0.0);
+    // Where the current part ends.
+    let mut end = total * shares[0] / all;
+    for node in graph.nodes() {
+        let weight = weights[node as usize];
+        // A node belongs to the part in which its middle lies.
+        while before + weight / 2.0 > end && part + 1 < order.len() {
+            part += 1;
+            end += total * shares[part] / all;
+        }
+        before += weight;
+        let legal = graph.candidates_of(node);
+        let device = order[part];
+        let device = if legal.contains(&device) {
+            device
+        } else {
+            legal[0]
+        };
+        assignment.decide(node, device);
+    }
+    let mut devices = assignment.devices().to_vec();
+    place_constants(graph, &is_free, &mut devices);
+    devices
 }
 
 /// Returns the capacity of every memory domain.

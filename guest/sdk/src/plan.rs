@@ -3,6 +3,7 @@
 use crate::NONE;
 use crate::graph::Graph;
 use crate::log::Log;
+use crate::memory::free_constants;
 pub use crate::source::BudgetUnit;
 use crate::source::PlanSink;
 use crate::source::Violation;
@@ -189,6 +190,32 @@ impl Reasons {
         } else {
             None
         }
+    }
+
+    /// Explains a plan to the host in which one rule decides: `rule` is the reason for the nodes
+    /// that had a choice and did not follow their group. Does nothing if nobody reads reasons.
+    pub fn by_rule(graph: &Graph<'_>, plan: &Plan<'_>, rule: &'static str) {
+        if !plan.explain_wanted() {
+            return;
+        }
+        let is_free_constant = free_constants(graph);
+        let mut reasons = Self::new();
+        let mut is_decided = vec![false; graph.counts().groups as usize];
+        for node in graph.nodes() {
+            let of_group = &mut is_decided[graph.group()[node as usize] as usize];
+            let reason = if is_free_constant[node as usize] {
+                "constant: placed with its reader"
+            } else if let Some(reason) = Self::without_choice(graph, node) {
+                reason
+            } else if *of_group {
+                "follows its colocation group"
+            } else {
+                rule
+            };
+            *of_group = true;
+            reasons.add(node, reason);
+        }
+        reasons.explain(plan);
     }
 
     /// Gives the reasons to the host.

@@ -289,29 +289,11 @@ impl Offered {
 
     /// Explains why nodes are on their devices: `rule` is the reason for those that had a choice.
     pub fn explain(&self, graph: &Graph<'_>, plan: &Plan<'_>, rule: &'static str) {
-        if !plan.explain_wanted() {
-            return;
-        }
-        let is_free_constant = free_constants(graph);
-        let mut reasons = Reasons::new();
-        let mut is_decided = vec![false; graph.counts().groups as usize];
-        for node in graph.nodes() {
-            let of_group = &mut is_decided[graph.group()[node as usize] as usize];
-            let reason = if is_free_constant[node as usize] {
-                "constant: placed with its reader"
-            } else if let Some(reason) = Reasons::without_choice(graph, node) {
-                reason
-            } else if self.is_in_stages {
-                "stage sized to the device's memory"
-            } else if *of_group {
-                "follows its colocation group"
-            } else {
-                rule
-            };
-            *of_group = true;
-            reasons.add(node, reason);
-        }
-        reasons.explain(plan);
+        let rule = match self.is_in_stages {
+            true => "stage sized to the device's memory",
+            false => rule,
+        };
+        Reasons::by_rule(graph, plan, rule);
     }
 }
 

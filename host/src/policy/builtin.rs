@@ -18,7 +18,11 @@ static NATIVE: &[(&str, MakeNative)] = &[
     ("cpop", policy_cpop::native),
     ("hbmct", policy_hbmct::native),
     ("heft", policy_heft::native),
+    ("layers", policy_layers::native),
+    ("m-etf", policy_m_etf::native),
+    ("m-topo", policy_m_topo::native),
     ("peft", policy_peft::native),
+    ("pipeline", policy_pipeline::native),
     ("priority", policy_priority::native),
     ("round-robin", policy_round_robin::native),
     ("search", policy_search::native),
@@ -89,7 +93,7 @@ mod tests {
         let error = ShippedPolicy::find("hefty").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "policy `hefty`: there is no shipped policy and no file of this name; the shipped policies are `auto`, `cpop`, `hbmct`, `heft`, `peft`, `priority`, `round-robin` and `search`"
+            "policy `hefty`: there is no shipped policy and no file of this name; the shipped policies are `auto`, `cpop`, `hbmct`, `heft`, `layers`, `m-etf`, `m-topo`, `peft`, `pipeline`, `priority`, `round-robin` and `search`"
         );
     }
 }

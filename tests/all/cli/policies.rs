@@ -167,7 +167,11 @@ fn a_policy_is_inspected_before_it_is_used() {
             "cpop",
             "hbmct",
             "heft",
+            "layers",
+            "m-etf",
+            "m-topo",
             "peft",
+            "pipeline",
             "priority",
             "round-robin",
             "search"
