@@ -230,7 +230,7 @@ fn unknown_names_are_rejected_with_the_shipped_ones() {
     assert!(
         error
             .to_string()
-            .contains("`heft`, `priority` and `round-robin`")
+            .contains("`priority`, `round-robin` and `search`")
     );
     assert!(matches!(
         PolicySource::parse("heft"),

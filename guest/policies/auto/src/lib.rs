@@ -136,7 +136,7 @@ mod tests {
         );
         assert_eq!(
             estimated.reason_of(0),
-            Some("on one device: no plan over several is shorter by the margin")
+            Some("one device: others gain too little")
         );
         for (margin, expected) in [("0", [1, 0]), ("0.1", [1, 0]), ("0.2", [1, 1])] {
             let found = auto(&[("margin", margin)], &graph, &devices);

@@ -64,7 +64,7 @@ impl Policy for Cpop {
             }
             schedule.finish()
         })?;
-        offered.explain(graph, plan, "critical path together; else earliest finish");
+        offered.explain(graph, plan, "critical path, or earliest finish");
         Ok(())
     }
 }

@@ -57,11 +57,7 @@ impl Policy for Hbmct {
             }
             schedule.finish()
         })?;
-        offered.explain(
-            graph,
-            plan,
-            "balanced with independent nodes of similar rank",
-        );
+        offered.explain(graph, plan, "balanced with nodes of similar rank");
         Ok(())
     }
 }

@@ -65,11 +65,7 @@ impl Policy for Peft {
             }
             schedule.finish()
         })?;
-        offered.explain(
-            graph,
-            plan,
-            "least finish plus optimistic cost of what follows",
-        );
+        offered.explain(graph, plan, "least finish plus optimistic cost");
         Ok(())
     }
 }

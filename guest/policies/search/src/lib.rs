@@ -269,12 +269,12 @@ fn explain(graph: &Graph<'_>, plan: &Plan<'_>, by: &'static str, start: &Found, 
     }
     let is_free_constant = free_constants(graph);
     let kept = match by {
-        "heft" => "as in the plan of heft, the best start",
-        "peft" => "as in the plan of peft, the best start",
-        "cpop" => "as in the plan of cpop, the best start",
-        "hbmct" => "as in the plan of hbmct, the best start",
-        "priority" => "as in the plan of priority, the best start",
-        _ => "on one device: no plan over several is shorter by the margin",
+        "heft" => "as heft places it",
+        "peft" => "as peft places it",
+        "cpop" => "as cpop places it",
+        "hbmct" => "as hbmct places it",
+        "priority" => "as priority places it",
+        _ => "one device: others gain too little",
     };
     let mut reasons = Reasons::new();
     for node in graph.nodes() {
@@ -286,7 +286,7 @@ fn explain(graph: &Graph<'_>, plan: &Plan<'_>, by: &'static str, start: &Found, 
         } else if start.devices[at] == best.devices[at] {
             kept
         } else {
-            "moved by the search: the run is shorter"
+            "moved: the run is shorter"
         };
         reasons.add(node, reason);
     }
