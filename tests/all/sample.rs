@@ -10,12 +10,20 @@ use placewright::graph::{
     AttrSet, AttrValue, Graph, GraphAssembler, Input, NodeId, NodeSpec, Output, Work,
 };
 use placewright::names::DeviceId;
+use placewright::policy::ShippedPolicy;
 use placewright::tensor::{DType, PartialShape};
 #[cfg(any(feature = "cli", all(feature = "cuda", feature = "opencl")))]
 use placewright::trace::{EventKind, Recorder};
 use placewright_guest::ReadyTask;
 
 use crate::fakes::FakeDevice;
+
+/// Returns policies whose plans differ: TensorFlow's, two by costs, and one that crosses devices
+/// wherever it can. For tests that run each plan many times; all are checked in others.
+pub(crate) fn varied_policies() -> [ShippedPolicy; 4] {
+    let find = |name| ShippedPolicy::find(name).expect("shipped");
+    ["priority", "heft", "hbmct", "round-robin"].map(find)
+}
 
 /// Requests `n` CPU devices and no other, whatever the machine has.
 pub(crate) fn cpus(n: u32) -> DeviceOptions {

@@ -27,6 +27,7 @@ use super::devices;
 use super::graph;
 use super::read;
 use super::run;
+use crate::sample::varied_policies;
 
 /// Returns these of the devices, in this order.
 fn only(devices: &DeviceSet, indices: &[u32]) -> Arc<DeviceSet> {
@@ -63,7 +64,7 @@ fn under(policy: ShippedPolicy, lines: &[Line<'_>], devices: &Arc<DeviceSet>) ->
 
 #[test]
 fn variables_keep_values_and_devices_when_another_device_is_lost_or_added() {
-    for policy in ShippedPolicy::all() {
+    for policy in varied_policies() {
         let all = devices(3);
         let lines = lines("/device:CPU:1");
         let session = under(policy, &lines, &all).build().unwrap();

@@ -1,5 +1,5 @@
-//! `m-etf`: memory-constrained Earliest Task First (Jeon et al. 2020, "Baechi: Fast device placement
-//! of machine learning graphs"; ETF is by Hwang, Chow, Anger, Lee 1989).
+//! `m-etf`: memory-constrained Earliest Task First (Jeon et al. 2020, "Baechi: Fast device
+//! placement of machine learning graphs"; ETF is by Hwang, Chow, Anger, Lee 1989).
 //!
 //! Of all nodes whose producers are placed, and all devices, the pair with the earliest start comes
 //! next; of equal ones the node with the longest path to the end, then the more preferred device. A
