@@ -1,7 +1,7 @@
 //! `search`: the best plan of list schedulers, improved by simulated annealing.
 //!
 //! First, `heft`, `peft`, `cpop`, `hbmct` and `priority` are asked, and plans on one device of each
-//! kind are tried. The host's estimate decides which is best: it knows what the schedulers ignore,
+//! kind are tried; where memory is short, also `m-etf` and `m-topo`. The host's estimate decides which is best: it knows what the schedulers ignore,
 //! such as links that transfers share. Then that plan is improved step by step
 //! ([`placewright_guest::search::anneal`]). Each improvement is offered, so a limit that ends the
 //! call costs nothing but further ones.
@@ -15,6 +15,7 @@ use placewright_guest::Config;
 use placewright_guest::ConfigError;
 use placewright_guest::DeviceSet;
 use placewright_guest::Graph;
+use placewright_guest::MemoryBudget;
 use placewright_guest::PlaceError;
 use placewright_guest::Plan;
 use placewright_guest::Policy;
@@ -43,6 +44,9 @@ const GROUPS_PER_EVALUATION: u64 = 16;
 
 /// The name of plans on one device.
 const ON_ONE: &str = "one device";
+
+/// How many usual evaluations one takes that computes the memory of a plan.
+const TIGHT_EVALUATION: u64 = 8;
 
 /// Maximum number of devices that are tried alone.
 const ALONE_MAX: usize = 4;
@@ -112,6 +116,7 @@ impl Policy for Search {
         let bound_ns = tasks.lower_bound_ns();
         let limits = Limits {
             n_evaluations: match wanted_ns > bound_ns {
+                true if starts.is_tight => self.n_evaluations(graph, &movable) / TIGHT_EVALUATION,
                 true => self.n_evaluations(graph, &movable),
                 false => 0,
             },
@@ -160,6 +165,9 @@ struct Starts {
     best: Option<(&'static str, Found)>,
     /// The best plan on one device, but for nodes that may not run there.
     on_one: Option<Found>,
+    /// Whether evaluations have to compute the memory of plans, which takes about ten times as
+    /// long.
+    is_tight: bool,
 }
 
 impl Starts {
@@ -178,6 +186,7 @@ impl Starts {
             return Self {
                 best: portfolio.into_best(),
                 on_one,
+                is_tight: false,
             };
         }
         let start_order = by_rank(tasks);
@@ -202,9 +211,15 @@ impl Starts {
             portfolio.ask(&mut policy_cpop::Cpop, graph, devices, seed);
             portfolio.ask(&mut policy_priority::Priority, graph, devices, seed);
         }
+        let is_tight = on_one.is_none() || MemoryBudget::new(graph, devices).is_tight();
+        if is_tight {
+            portfolio.ask(&mut policy_m_topo::MTopo, graph, devices, seed);
+            portfolio.ask(&mut policy_m_etf::MEtf, graph, devices, seed);
+        }
         Self {
             best: portfolio.into_best(),
             on_one,
+            is_tight,
         }
     }
 }
@@ -273,6 +288,8 @@ fn explain(graph: &Graph<'_>, plan: &Plan<'_>, by: &'static str, start: &Found, 
         "peft" => "as peft places it",
         "cpop" => "as cpop places it",
         "hbmct" => "as hbmct places it",
+        "m-etf" => "as m-etf places it",
+        "m-topo" => "as m-topo places it",
         "priority" => "as priority places it",
         _ => "one device: others gain too little",
     };

@@ -124,3 +124,21 @@ fn where_no_plan_fits_the_policy_fails() {
         "{error}"
     );
 }
+
+#[test]
+fn where_memory_is_short_plans_for_memory_count() {
+    let devices = cluster("4xA").with_links(0.0, 1.0);
+    let devices = (0..4).fold(devices, |devices, device| devices.with_memory(device, 230));
+    // A chain of layers whose parameters need three devices and a bit of the fourth.
+    let mut graph = GraphBuilder::new(&devices);
+    for layer in 0..7 {
+        let node = graph.node(&format!("layer{layer}"), &[10.0]);
+        graph.resident_bytes(node, 100);
+        if layer > 0 {
+            graph.edge(node - 1, node, 50);
+        }
+    }
+    let found = search(100_000, &graph.build(), &devices);
+    // Three crossings of 50 are the fewest.
+    assert_eq!(found.makespan_ns, 70.0 + 150.0);
+}
