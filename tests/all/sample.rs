@@ -10,6 +10,7 @@ use placewright::graph::{
     AttrSet, AttrValue, Graph, GraphAssembler, Input, NodeId, NodeSpec, Output, Work,
 };
 use placewright::names::DeviceId;
+#[cfg(feature = "cli")]
 use placewright::policy::ShippedPolicy;
 use placewright::tensor::{DType, PartialShape};
 #[cfg(any(feature = "cli", all(feature = "cuda", feature = "opencl")))]
@@ -20,6 +21,7 @@ use crate::fakes::FakeDevice;
 
 /// Returns policies whose plans differ: TensorFlow's, two by costs, and one that crosses devices
 /// wherever it can. For tests that run each plan many times; all are checked in others.
+#[cfg(feature = "cli")]
 pub(crate) fn varied_policies() -> [ShippedPolicy; 4] {
     let find = |name| ShippedPolicy::find(name).expect("shipped");
     ["priority", "heft", "hbmct", "round-robin"].map(find)

@@ -89,8 +89,7 @@ pub struct Choice {
 /// A result: where nodes are, and when they start.
 #[derive(Debug, Clone, Default)]
 pub struct Scheduled {
-    /// Device of each node; [`NONE`] for constants that are not scheduled
-    /// ([`free_constants`](crate::memory::free_constants)).
+    /// Device of each node; [`NONE`] for constants that are not scheduled ([`free_constants`]).
     pub devices: Vec<u32>,
     /// Start of each node, in ns; 0 for constants that are not scheduled.
     pub start_ns: Vec<f64>,
