@@ -33,7 +33,8 @@ use placewright_guest::search::Portfolio;
 use placewright_guest::search::Random;
 use placewright_guest::search::anneal;
 
-/// Up to this many nodes times devices, all list schedulers are asked; beyond, only the fastest.
+/// Up to this many nodes times devices, all list schedulers are asked, and several devices are
+/// tried alone; beyond, only the fastest.
 const ALL_SCHEDULERS_MAX: usize = 1 << 20;
 
 /// Effort that is worth one evaluation per group that has a choice. Small graphs need no more.
@@ -190,7 +191,9 @@ impl Starts {
             };
         }
         let start_order = by_rank(tasks);
-        for device in single_devices(tasks, devices) {
+        let is_large = graph.len().saturating_mul(devices.len()) > ALL_SCHEDULERS_MAX;
+        let n_alone = if is_large { 1 } else { ALONE_MAX };
+        for device in single_devices(tasks, devices).into_iter().take(n_alone) {
             let placed = all_on(tasks, device);
             let makespan_ns = portfolio.offer(ON_ONE, graph, &placed, &start_order);
             if on_one
@@ -205,7 +208,7 @@ impl Starts {
             }
         }
         portfolio.ask(&mut policy_heft::Heft::default(), graph, devices, seed);
-        if graph.len().saturating_mul(devices.len()) <= ALL_SCHEDULERS_MAX {
+        if !is_large {
             portfolio.ask(&mut policy_peft::Peft, graph, devices, seed);
             portfolio.ask(&mut policy_hbmct::Hbmct, graph, devices, seed);
             portfolio.ask(&mut policy_cpop::Cpop, graph, devices, seed);
@@ -250,7 +253,6 @@ fn single_devices(tasks: &TaskGraph<'_, '_>, devices: &DeviceSet<'_>) -> Vec<u32
     // How much faster than the mean each device is, over all nodes.
     let mut gains: Vec<(f64, u32)> = first_of_class.iter().map(|&it| (work(it), it)).collect();
     gains.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    gains.truncate(ALONE_MAX);
     gains.into_iter().map(|(_, device)| device).collect()
 }
 
