@@ -1,10 +1,10 @@
 //! `search`: the best plan of list schedulers, improved by simulated annealing.
 //!
 //! First, `heft`, `peft`, `cpop`, `hbmct` and `priority` are asked, and plans on one device of each
-//! kind are tried; where memory is short, also `m-etf` and `m-topo`. The host's estimate decides which is best: it knows what the schedulers ignore,
-//! such as links that transfers share. Then that plan is improved step by step
-//! ([`placewright_guest::search::anneal`]). Each improvement is offered, so a limit that ends the
-//! call costs nothing but further ones.
+//! kind are tried; where memory is short, also `m-etf` and `m-topo`. The host's estimate decides
+//! which is best: it knows what the schedulers ignore, such as links that transfers share. Then
+//! that plan is improved step by step ([`placewright_guest::search::anneal`]). Each improvement is
+//! offered, so a limit that ends the call costs nothing but further ones.
 //!
 //! `effort` bounds the search: the evaluations of plans, times the nodes of the graph. It does not
 //! depend on clocks, so equal graphs, devices and seeds give equal plans, unless a deadline ends
