@@ -253,7 +253,7 @@ impl<'w, 'g> Walk<'w, 'g> {
             let done = step as f64 / n_evaluations as f64;
             let temperature_ns = self.best.makespan_ns * hot * (cold / hot).powf(done);
             let Some(taken) = self.step(random) else {
-                return;
+                continue;
             };
             self.apply(taken);
             let makespan_ns = self.plan.makespan_ns();
@@ -272,7 +272,7 @@ impl<'w, 'g> Walk<'w, 'g> {
         }
     }
 
-    /// Returns a random step; `None` if there is none.
+    /// Returns a random step; `None` if none of a few draws changes anything.
     fn step(&self, random: &mut Random) -> Option<Step> {
         let groups = &self.movable.groups;
         for _ in 0..16 {

@@ -142,3 +142,21 @@ fn where_memory_is_short_plans_for_memory_count() {
     // Three crossings of 50 are the fewest.
     assert_eq!(found.makespan_ns, 70.0 + 150.0);
 }
+
+/// Most draws change nothing here: the search must not take that for its end.
+#[test]
+fn a_search_with_few_possible_steps_uses_its_effort() {
+    let devices = cluster("1xA,1xB").with_links(100.0, 1.0);
+    let mut graph = GraphBuilder::new(&devices);
+    let (fixed, free) = (
+        graph.node("fixed", &[10.0, 10.0]),
+        graph.node("free", &[30.0, 10.0]),
+    );
+    graph.edge(fixed, free, 100);
+    graph.pin(fixed, 0);
+    // 2,000 of effort are worth one evaluation per group that has a choice.
+    let found = search(2_000_000, &graph.build(), &devices);
+    assert_eq!(found.makespan_ns, 40.0);
+    let evaluations = found.metric("evaluations").unwrap();
+    assert!((900.0..=1_000.0).contains(&evaluations), "{evaluations}");
+}
