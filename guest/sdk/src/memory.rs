@@ -382,7 +382,7 @@ fn staged(graph: &Graph<'_>, order: &[u32], ends: &[usize]) -> Vec<u32> {
 /// device of their part go to their most preferred one. Only an offer shows whether the plan fits.
 ///
 /// # Panics
-/// If there are fewer shares than devices.
+/// If there is no device, or fewer shares than devices.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a division of bytes need not be exact"

@@ -192,9 +192,9 @@ impl Reasons {
         }
     }
 
-    /// Explains a plan to the host in which one rule decides: `rule` is the reason for the nodes
-    /// that had a choice and did not follow their group. Does nothing if nobody reads reasons.
-    pub fn by_rule(graph: &Graph<'_>, plan: &Plan<'_>, rule: &'static str) {
+    /// Explains a whole plan to the host. `rule` returns the reason for a node that had a choice and
+    /// does not follow its group. Does nothing if nobody reads reasons.
+    pub fn by_rule(graph: &Graph<'_>, plan: &Plan<'_>, rule: impl Fn(u32) -> &'static str) {
         if !plan.explain_wanted() {
             return;
         }
@@ -210,7 +210,7 @@ impl Reasons {
             } else if *of_group {
                 "follows its colocation group"
             } else {
-                rule
+                rule(node)
             };
             *of_group = true;
             reasons.add(node, reason);

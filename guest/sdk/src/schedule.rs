@@ -292,7 +292,7 @@ impl Offered {
             true => "stage sized to the device's memory",
             false => rule,
         };
-        Reasons::by_rule(graph, plan, rule);
+        Reasons::by_rule(graph, plan, |_| rule);
     }
 }
 

@@ -71,7 +71,7 @@ impl Policy for Layers {
             divide(graph, &order[..self.split.len()], &self.split)
         };
         plan.offer_devices(&placed)?;
-        Reasons::by_rule(graph, plan, "part of consecutive nodes");
+        Reasons::by_rule(graph, plan, |_| "part of consecutive nodes");
         Ok(())
     }
 }

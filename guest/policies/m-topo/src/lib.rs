@@ -49,7 +49,7 @@ impl Policy for MTopo {
             }
             offered => offered?,
         }
-        Reasons::by_rule(graph, plan, "consecutive nodes, by memory");
+        Reasons::by_rule(graph, plan, |_| "consecutive nodes, by memory");
         Ok(())
     }
 }
