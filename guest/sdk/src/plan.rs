@@ -192,8 +192,8 @@ impl Reasons {
         }
     }
 
-    /// Explains a whole plan to the host. `rule` returns the reason for a node that had a choice and
-    /// does not follow its group. Does nothing if nobody reads reasons.
+    /// Explains a whole plan to the host. `rule` returns the reason for a node that had a choice
+    /// and does not follow its group. Does nothing if nobody reads reasons.
     pub fn by_rule(graph: &Graph<'_>, plan: &Plan<'_>, rule: impl Fn(u32) -> &'static str) {
         if !plan.explain_wanted() {
             return;
