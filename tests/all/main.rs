@@ -15,6 +15,7 @@ mod cli;
 #[cfg(all(unix, feature = "cli"))]
 mod compile_process;
 #[cfg(feature = "cli")]
+mod constants;
 mod control_flow;
 mod devices;
 #[cfg(feature = "cli")]

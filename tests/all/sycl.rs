@@ -406,9 +406,11 @@ fn spirv_modules_run_if_the_driver_accepts_them_and_are_rejected_otherwise() {
 
 #[test]
 #[needs(Sycl)]
-fn compiled_programs_are_kept_and_damaged_ones_are_compiled_again() {
+fn compiled_programs_are_kept_once_by_the_host_or_by_the_driver() {
     let folder = tempfile::tempdir().unwrap();
-    let run = || {
+    let details = SyclDeviceFactory.details(0).unwrap();
+    let is_pocl = details["platform_name"] == "Portable Computing Language";
+    for _ in 0..2 {
         let mut options = options(1);
         let cache = CacheFolder::open(folder.path()).unwrap();
         options.program_cache = Some(Arc::new(cache));
@@ -419,24 +421,9 @@ fn compiled_programs_are_kept_and_damaged_ones_are_compiled_again() {
         let session = session(b, &open(&options)).build().unwrap();
         let found = session.run(&[("x", floats(3))], &["y"]).unwrap();
         assert_eq!(found[0].as_slice::<f32>().unwrap(), [0.0, 0.0, 0.0]);
-    };
-    let entries = || {
-        let entries = std::fs::read_dir(folder.path()).unwrap();
-        let paths = entries.map(|entry| entry.unwrap().path());
-        let programs = paths.filter(|path| {
-            let name = path.file_name().unwrap().to_string_lossy();
-            name.starts_with("program")
-        });
-        programs.collect::<Vec<_>>()
-    };
-    run();
-    assert_eq!(entries().len(), 1);
-    run();
-    assert_eq!(entries().len(), 1);
-    let damaged = b"no program";
-    std::fs::write(&entries()[0], damaged).unwrap();
-    run();
-    // Drivers do not compile to the same bytes each time.
-    let kept = std::fs::read(&entries()[0]).unwrap();
-    assert!(kept.len() > damaged.len(), "{}", kept.len());
+    }
+    let entries = std::fs::read_dir(folder.path()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name());
+    let programs = names.filter(|name| name.to_string_lossy().starts_with("program"));
+    assert_eq!(programs.count(), usize::from(!is_pocl));
 }

@@ -31,8 +31,8 @@ impl EdgeKind {
     pub const SIZE_UNKNOWN: u8 = 4;
     /// A reference or resource.
     pub const REFERENCE: u8 = 8;
-    /// The producer is a constant or a placeholder. It does not run, and its tensor is on every
-    /// device that reads it before a run begins, so no run transfers it.
+    /// The producer is a constant, an identity of one, or a placeholder. It does not run, and its
+    /// tensor is on every device that reads it before a run begins, so no run transfers it.
     pub const PRELOADED: u8 = 16;
 }
 

@@ -72,7 +72,7 @@ impl Subscriber for CompileNote {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.advance(Instant::now()) {
             Output::new(Format::Human, ColorChoice::Auto).note(
-                "compiling kernels for this machine's devices, which takes a while; the cache folder keeps them for later runs",
+                "compiling kernels for this machine's devices, which takes a while; later runs find them in a cache folder",
             );
         }
     }

@@ -48,7 +48,7 @@ pub struct DeviceOptions {
     /// Options of GPUs.
     pub gpu: GpuOptions,
     /// The folder in which devices cache compiled programs; `None` means that each process compiles
-    /// them.
+    /// them. PoCL keeps what it compiles in a folder of its own.
     pub program_cache: Option<Arc<CacheFolder>>,
 }
 

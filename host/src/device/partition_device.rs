@@ -133,9 +133,9 @@ impl<'a> Cluster<'a> {
     /// tensor nevertheless.
     pub fn constant(&self, index: usize) -> Option<&'a Arc<Literal>> {
         let input = self.nodes.inputs.get(index)?;
-        let producer = || self.graph.producer(input.tensor).0;
-        let is_constant = input.is_constant.then(producer);
-        is_constant.and_then(|node| self.graph.attrs(node).tensor("value"))
+        let constant = || self.graph.constant_of(input.tensor);
+        let constant = input.is_constant.then(constant).flatten();
+        constant.and_then(|node| self.graph.attrs(node).tensor("value"))
     }
 }
 

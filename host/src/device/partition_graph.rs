@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use super::kernel_registry::KernelRegistry;
 use crate::graph::AttrSet;
 use crate::graph::Graph;
+use crate::graph::IDENTITY;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
@@ -157,6 +158,9 @@ impl<'a> PartitionGraph<'a> {
             match self.plan.step(self.index.writers[value.index()]).kind {
                 StepKind::Execute(node) if self.graph.op(node) == "Const" => {
                     return self.graph.attrs(node).tensor("value");
+                }
+                StepKind::Execute(node) if self.graph.op(node) == IDENTITY => {
+                    value = self.read_value(node, 0)?;
                 }
                 StepKind::Receive(id) => value = self.plan.transfers()[id.index()].sent?,
                 _ => return None,

@@ -289,7 +289,7 @@ impl Program {
     fn has_size(&self, value: usize) -> bool {
         let tensor = self.plan.values()[value].tensor;
         let dtype = self.graph.tensor_dtypes()[tensor.index()];
-        dtype.size_bytes().is_some() && !self.settled.is_fixed[value]
+        dtype.size_bytes().is_some() && !self.settled.is_fixed(value)
     }
 
     /// Checks whether such a value may have a place in an arena once its shape is known. A fetched

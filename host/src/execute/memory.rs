@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use rustc_hash::FxHashSet;
+
 use super::compile::ArenaPlan;
 use super::compile::Compiled;
 use super::prepare::Program;
@@ -71,8 +73,16 @@ pub(super) fn memories(
     for partition in plan.partitions() {
         memories.get(partition.device, false);
     }
-    for (value, constant) in plan.values().iter().zip(&program.fixed) {
-        if let Some(constant) = constant {
+    // Several values of a memory may be one constant.
+    let mut counted = FxHashSet::default();
+    for (index, (value, tensor)) in plan.values().iter().zip(&program.fixed).enumerate() {
+        if let Some(constant) = tensor
+            && counted.insert((
+                program.settled.held_constant(index),
+                value.device,
+                value.space,
+            ))
+        {
             let on_host = value.space == MemorySpace::Host;
             memories.get(value.device, on_host).constant_bytes += len_bytes(constant);
         }

@@ -223,17 +223,19 @@ impl KernelCache {
             .iter()
             .map(|value| value.space == MemorySpace::Host)
             .collect();
-        let settled = Settled::of(&plan, |id, node| {
-            is_constant(&self.graph, node) && !fused.contains_key(&id)
-        });
+        let settled = Settled::of(&plan, &self.graph, |step| fused.contains_key(&step));
         let mut actions = Vec::with_capacity(plan.steps().len());
         for (id, step) in plan.step_ids().map(StepId).zip(plan.steps()) {
-            let is_unread = || !settled.is_held[step.output_range()].contains(&true);
+            let needs_none = |node| {
+                settled.is_settled[id.index()]
+                    && (!is_constant(&self.graph, node)
+                        || !settled.is_held[step.output_range()].contains(&true))
+            };
             actions.push(match step.kind {
                 StepKind::Execute(node) if fused.contains_key(&id) => {
                     Some(self.fused_action(node, step.device, &fused[&id])?)
                 }
-                StepKind::Execute(_) if settled.is_settled[id.index()] && is_unread() => None,
+                StepKind::Execute(node) if needs_none(node) => None,
                 StepKind::Execute(node) => {
                     let first_on_host = step
                         .outputs()

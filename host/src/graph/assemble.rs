@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::attr::AttrSet;
-use super::columns::{BackEdge, EdgeKind, Graph, NodeClass};
+use super::columns::{BackEdge, EdgeKind, Graph, IDENTITY, NodeClass};
 use super::function::Function;
 use super::ids::{NONE, NodeId};
 use crate::tensor::{DType, PartialShape};
@@ -266,10 +266,16 @@ impl GraphAssembler {
             .predecessors
             .offsets
             .push(to_u32(graph.predecessors.items.len()));
-        let is_constant = spec.op == "Const" && reads_only_preloaded;
+        let is_constant = match spec.op {
+            "Const" => true,
+            // Its only data input is before its control inputs, which are preloaded, too.
+            IDENTITY => matches!(spec.inputs.first(), Some(&Input::Data { node, slot: 0 })
+                if !graph.is_placeholder(node)),
+            _ => false,
+        };
         graph
             .preloaded
-            .push(is_constant || graph.is_placeholder(id));
+            .push(is_constant && reads_only_preloaded || graph.is_placeholder(id));
         for output in spec.outputs {
             push_tensor(graph, id, output);
         }

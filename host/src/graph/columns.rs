@@ -13,6 +13,9 @@ use crate::names::NameArena;
 use crate::names::Strings;
 use crate::tensor::{DType, PartialShape};
 
+/// The op that outputs its input.
+pub(crate) const IDENTITY: &str = "Identity";
+
 /// Rows of different lengths: row `i` is `items[offsets[i]..offsets[i + 1]]`.
 #[derive(Debug, Clone)]
 pub struct Csr {
@@ -162,13 +165,23 @@ impl Graph {
     }
 
     /// Returns whether the outputs of a node are available on every device that reads them before a
-    /// run begins: those of a placeholder, which the caller feeds, and of a constant without
-    /// inputs. Such a node does not run.
+    /// run begins: those of a placeholder, which the caller feeds, of a constant without inputs,
+    /// and of an `Identity` of such a constant. Such a node does not run.
     ///
     /// # Panics
     /// If there is no such node.
     pub fn is_preloaded(&self, node: NodeId) -> bool {
         self.preloaded[node.index()]
+    }
+
+    /// Returns the constant that a tensor is before a run begins, unless it is fed: the producer,
+    /// or the one that the producer, an `Identity`, passes on.
+    pub(crate) fn constant_of(&self, tensor: TensorId) -> Option<NodeId> {
+        let mut node = self.producer(tensor).0;
+        while self.op(node) == IDENTITY && self.is_preloaded(node) {
+            node = self.producer(self.data_inputs(node).next()?).0;
+        }
+        (self.op(node) == "Const").then_some(node)
     }
 
     /// Returns whether a node is a placeholder: it is fed, never executed.

@@ -16,6 +16,7 @@ pub use assemble::{GraphAssembler, GraphError, Input, NodeSpec, Output, Work};
 pub use attr::{AttrSet, AttrValue};
 pub use bodies::{Bodies, Body, BodyId, Guard, LoopError};
 pub(crate) use bodies::{is_control_flow, is_enter, is_exit, is_merge, is_switch};
+pub(crate) use columns::IDENTITY;
 pub use columns::{BackEdge, Csr, EdgeKind, Graph, NodeClass};
 pub use function::{Function, FunctionArg, FunctionNode};
 pub use ids::{NONE, NodeId, TensorId};

@@ -56,11 +56,11 @@ impl<'a> Sweep<'a> {
                 }
             }
         }
-        let values = plan.values().iter().zip(shapes).zip(&settled.is_fixed);
-        let bytes = values.map(|((value, shape), &is_fixed)| {
+        let values = plan.values().iter().zip(shapes).enumerate();
+        let bytes = values.map(|(index, (value, shape))| {
             let dtype = graph.tensor_dtypes()[value.tensor.index()];
             match shape {
-                Some(shape) if !is_fixed && dtype.size_bytes().is_some() => {
+                Some(shape) if !settled.is_fixed(index) && dtype.size_bytes().is_some() => {
                     let bytes = shape.size_bytes(dtype).unwrap_or(usize::MAX);
                     u64::try_from(bytes).unwrap_or(u64::MAX)
                 }

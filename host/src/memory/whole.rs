@@ -144,9 +144,7 @@ impl<'a> Whole<'a> {
             None => (plan, Vec::new()),
         };
         let fused: FxHashSet<StepId> = fused.iter().map(|&(step, _)| step).collect();
-        let settled = Settled::of(&plan, |step, node| {
-            is_constant(graph, node) && !fused.contains(&step)
-        });
+        let settled = Settled::of(&plan, graph, |step| fused.contains(&step));
         let values = plan.values().iter();
         let shapes = values.map(|value| graph.tensor_shape(value.tensor).to_shape());
         Some(Self {
@@ -253,13 +251,15 @@ impl<'a> Whole<'a> {
     fn residents(&self) -> impl Iterator<Item = (NodeId, u32, u64, bool)> + '_ {
         let graph = self.candidates.graph();
         let bytes = |node: NodeId| graph.resident_bytes()[node.index()];
-        let held = self.plan.values().iter().zip(&self.settled.is_held);
-        let constants = held
-            .filter(|(_, is_held)| **is_held)
-            .map(move |(value, _)| {
-                let node = graph.producer(value.tensor).0;
-                (node, value.device.0, bytes(node), false)
-            });
+        // Several values of a memory may be one constant.
+        let mut counted = FxHashSet::default();
+        let values = self.plan.values().iter().enumerate();
+        let constants = values.filter_map(move |(index, value)| {
+            let constant = self.settled.held_constant(index)?;
+            let is_first = counted.insert((constant, value.device, value.space));
+            let node = graph.producer(constant).0;
+            is_first.then(|| (node, value.device.0, bytes(node), false))
+        });
         // A constant that depends on something stays on the device that outputs it.
         let steps = self.plan.steps().iter().zip(&self.settled.is_settled);
         let waiting = steps.filter_map(move |(step, is_settled)| match step.kind {

@@ -64,6 +64,7 @@ pub(super) fn clusters(
     is_clustered: impl Fn(DeviceId) -> bool,
 ) -> Vec<(ClusterNodes, FusedStep)> {
     let guards = guards(graph, plan);
+    let settled = Settled::of(plan, graph, |_| false);
     let class_of = |id: StepId| -> Option<Class> {
         let step = plan.step(id);
         let StepKind::Execute(node) = step.kind else {
@@ -71,12 +72,12 @@ pub(super) fn clusters(
         };
         let is_member = is_clustered(step.device)
             && !is_constant(graph, node)
+            && !settled.is_settled[id.index()]
             && !decides_dead_tensors(graph.op(node));
         is_member.then(|| (step.device, step.body, guards[id.index()]))
     };
     let mut groups = Groups::of(plan, class_of);
     groups.merge(plan);
-    let settled = Settled::of(plan, |_, node| is_constant(graph, node));
     let members = groups.members.iter().filter(|members| !members.is_empty());
     let writers = writers(plan);
     members
@@ -323,7 +324,7 @@ fn cluster(
             plan.values()[value.index()].n_readers > n_inside
         })
         .collect();
-    let is_constant = |value: ValueId| settled.is_fixed[value.index()];
+    let is_constant = |value: ValueId| settled.is_fixed(value.index());
     let cluster = ClusterNodes {
         nodes,
         inputs: inputs

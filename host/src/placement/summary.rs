@@ -94,15 +94,29 @@ pub(super) fn summarize(candidates: &Candidates, devices: &[u32]) -> PlacementSu
 fn holders_of(graph: &Graph, node: NodeId, devices: &[u32], holders: &mut Vec<u32>) {
     holders.clear();
     if graph.is_preloaded(node) {
-        let successors = graph.successors();
-        let readers = successors.range(node.index()).filter(|&position| {
-            graph.edge_tensors()[graph.successor_edges()[position] as usize] != NONE
-        });
-        holders.extend(readers.map(|position| devices[successors.items[position] as usize]));
+        add_readers_of(graph, node, devices, holders);
         holders.sort_unstable();
         holders.dedup();
     }
     if holders.is_empty() {
         holders.push(devices[node.index()]);
+    }
+}
+
+/// Adds the devices whose runs read a constant, also behind nodes that pass it on and do not run.
+fn add_readers_of(graph: &Graph, constant: NodeId, devices: &[u32], holders: &mut Vec<u32>) {
+    let successors = graph.successors();
+    let mut passing = vec![constant];
+    while let Some(node) = passing.pop() {
+        let readers = successors.range(node.index()).filter(|&position| {
+            graph.edge_tensors()[graph.successor_edges()[position] as usize] != NONE
+        });
+        for reader in readers.map(|position| NodeId(successors.items[position])) {
+            if graph.is_preloaded(reader) {
+                passing.push(reader);
+            } else {
+                holders.push(devices[reader.index()]);
+            }
+        }
     }
 }

@@ -105,7 +105,12 @@ impl SyclDevice {
         let context = SyclContext::new(&name, Arc::clone(&memory), Arc::clone(&stream));
         Ok(Self {
             base: DeviceBase::new(attributes)?.with_locality(locality),
-            programs: Programs::new(&name, Arc::clone(&facts), Arc::clone(&opencl), cache),
+            programs: Programs::new(
+                &name,
+                Arc::clone(&facts),
+                Arc::clone(&opencl),
+                cache.filter(|_| !facts.quirks.keeps_programs),
+            ),
             host: Arc::new(HostAllocator::new(format!("{name} (host)"), u64::MAX)),
             context: Arc::new(context),
             facts,

@@ -38,6 +38,11 @@ pub(super) struct Quirks {
     pub(super) queues_are_alone: bool,
     /// Launches of one function in several sizes must not run at the same time.
     pub(super) mixes_up_sizes: bool,
+    /// The driver keeps compiled programs in a folder of its own, and giving out a binary costs:
+    /// PoCL then compiles each function once more, for groups of any size. PoCL before 4.0 also
+    /// counts that code as in use for ever. Of 128 pieces of code that it keeps open, few are then
+    /// left for launches, and each launch opens a file: 60 us.
+    pub(super) keeps_programs: bool,
 }
 
 impl Quirks {
@@ -48,6 +53,7 @@ impl Quirks {
         let major: Option<u32> = digits.and_then(|digits| digits.parse().ok());
         Self {
             queues_are_alone: is_pocl,
+            keeps_programs: is_pocl,
             mixes_up_sizes: is_pocl && major.is_none_or(|major| major < FIXED_IN),
         }
     }
@@ -194,7 +200,7 @@ mod tests {
         ] {
             let quirks = Quirks::of(PLATFORM, driver);
             assert_eq!(quirks.mixes_up_sizes, is_wrong, "{driver}");
-            assert!(quirks.queues_are_alone);
+            assert!(quirks.queues_are_alone && quirks.keeps_programs);
         }
         assert_eq!(Quirks::of("NVIDIA CUDA", "580.1"), Quirks::default());
     }

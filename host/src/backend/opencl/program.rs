@@ -184,13 +184,7 @@ impl Programs {
         let key = self.key(&text);
         let cached = self.cache.as_ref().and_then(|cache| cache.read(&key));
         if let Some(binary) = cached {
-            // A driver may reject a binary of another version of itself; then the source is used.
-            let program = Program::of_binary(&self.context, self.facts.id, &binary);
-            let loaded = program.and_then(|program| {
-                program.build(self.facts.id, c"")?;
-                Ok(program)
-            });
-            match loaded {
+            match self.load(&binary) {
                 Ok(program) => return Ok(program),
                 Err(code) => debug!(
                     target: targets::DEVICE,
@@ -221,6 +215,13 @@ impl Programs {
                 );
             }
         }
+        Ok(program)
+    }
+
+    /// Builds a program of its compiled form. A driver may reject that of another version of itself.
+    fn load(&self, binary: &[u8]) -> Result<Program, ffi::Code> {
+        let program = Program::of_binary(&self.context, self.facts.id, binary)?;
+        program.build(self.facts.id, c"")?;
         Ok(program)
     }
 
@@ -283,5 +284,46 @@ impl Programs {
 impl fmt::Debug for Programs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Programs").field(&self.name).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::backend::opencl::discover;
+
+    /// With the first device of any driver, also one that keeps programs itself.
+    #[test]
+    fn compiled_programs_are_kept_and_damaged_ones_are_compiled_again() {
+        let Some(facts) = discover::devices()
+            .ok()
+            .and_then(|found| found.into_iter().next())
+        else {
+            return;
+        };
+        let facts = Arc::new(facts);
+        let context = Arc::new(Context::new(&[facts.id]).unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let source =
+            ProgramSource::of_source("kept.c", "KERNEL void kept(GLOBAL u32 *x) { x[0] = 1; }");
+        let compile = || {
+            let cache = Some(Arc::new(CacheFolder::open(folder.path()).unwrap()));
+            let programs = Programs::new("SYCL:0", Arc::clone(&facts), Arc::clone(&context), cache);
+            programs.function(&source, "kept").unwrap();
+            let entries = fs::read_dir(folder.path()).unwrap();
+            let paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+            assert_eq!(paths.len(), 1, "{paths:?}");
+            paths[0].clone()
+        };
+        let kept = compile();
+        let first = fs::metadata(&kept).unwrap().modified().unwrap();
+        compile();
+        assert_eq!(fs::metadata(&kept).unwrap().modified().unwrap(), first);
+        let damaged = b"no program";
+        fs::write(&kept, damaged).unwrap();
+        // Drivers do not compile to the same bytes each time.
+        assert!(fs::read(compile()).unwrap().len() > damaged.len());
     }
 }

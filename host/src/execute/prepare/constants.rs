@@ -4,12 +4,10 @@ use std::sync::PoisonError;
 use std::time::Instant;
 
 use super::Action;
-use super::kernels::{KernelCache, kernel_device};
+use super::kernels::{ConstantKey, KernelCache, kernel_device};
 use crate::execute::error::ExecuteError;
-use crate::graph::TensorId;
-use crate::names::DeviceId;
 use crate::plan::Settled;
-use crate::plan::{ExecutionPlan, MemorySpace, Payload, StepKind};
+use crate::plan::{ExecutionPlan, MemorySpace};
 use crate::tensor::Tensor;
 
 impl KernelCache {
@@ -23,34 +21,32 @@ impl KernelCache {
         let mut fixed: Vec<Option<Tensor>> = vec![None; plan.values().len()];
         for (step, action) in plan.steps().iter().zip(actions) {
             let output = step.first_output as usize;
-            if !settled.is_held[step.output_range()].contains(&true) {
+            if step.n_outputs == 0 {
                 continue;
             }
-            fixed[output] = match (step.kind, action) {
-                (StepKind::Receive(id), _) => {
-                    let transfer = &plan.transfers()[id.index()];
-                    let Payload::Tensor(tensor) = transfer.payload else {
-                        continue;
-                    };
-                    let (device, space) = (transfer.destination, transfer.destination_space);
-                    Some(self.constant(tensor, device, space)?)
-                }
-                (_, Some(Action::Constant(tensor))) => Some(Tensor::clone(tensor)),
-                _ => continue,
+            let Some(constant) = settled.held_constant(output) else {
+                continue;
             };
+            let value = &plan.values()[output];
+            let key = (constant, value.device, value.space);
+            fixed[output] = Some(match action {
+                Some(Action::Constant(own)) => self.shared_constant(key, own),
+                _ => self.constant(key)?,
+            });
         }
         Ok(fixed)
     }
 
-    /// Returns a copy of a constant in another memory than that of its node, created there once.
-    /// The device of the node need not hold the constant or have memory for it.
-    fn constant(
-        &self,
-        tensor: TensorId,
-        device_id: DeviceId,
-        space: MemorySpace,
-    ) -> Result<Tensor, ExecuteError> {
-        let key = (tensor, device_id, space);
+    /// Returns the tensor of a constant in a memory: the one that is there, or else this one.
+    fn shared_constant(&self, key: ConstantKey, own: &Tensor) -> Tensor {
+        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        copies.entry(key).or_insert_with(|| own.clone()).clone()
+    }
+
+    /// Returns the tensor of a constant in a memory, created there once. The device of the node
+    /// need not hold the constant or have memory for it.
+    fn constant(&self, key: ConstantKey) -> Result<Tensor, ExecuteError> {
+        let (tensor, device_id, space) = key;
         let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(copy) = copies.get(&key) {
             return Ok(copy.clone());

@@ -22,6 +22,9 @@ use crate::plan::{MemorySpace, StepId, StepKind};
 use crate::tensor::{DType, Literal, LiteralData, Shape, Tensor};
 use crate::trace::{EventKind, Recorder};
 
+/// A constant in a memory: the output of its node, and where it is.
+pub(super) type ConstantKey = (TensorId, DeviceId, MemorySpace);
+
 /// The kernels and constants of one graph, created when a plan first needs them.
 pub(in crate::execute) struct KernelCache {
     pub(super) graph: Arc<Graph>,
@@ -36,8 +39,8 @@ pub(in crate::execute) struct KernelCache {
     /// The op definitions that nodes of unchecked graphs are checked against.
     pub(in crate::execute) ops: Option<Arc<OpRegistry>>,
     pub(super) made: Mutex<FxHashMap<KernelKey, Action>>,
-    /// Constants in other memories than that of their node.
-    pub(super) copies: Mutex<FxHashMap<(TensorId, DeviceId, MemorySpace), Tensor>>,
+    /// Constants by memory.
+    pub(super) copies: Mutex<FxHashMap<ConstantKey, Tensor>>,
     /// Constants as their readers prepacked them, by input; `None` if the reader uses the constant
     /// as it is.
     pub(super) prepacked: Mutex<FxHashMap<(KernelKey, usize), Option<Tensor>>>,

@@ -1907,8 +1907,9 @@ pub mod placewright {
                 /// 2 consumed in host memory on the consumer's most preferred device.
                 /// 4 size unknown.
                 /// 8 reference or resource.
-                /// 16 preloaded: the producer is a constant or a placeholder. It does not run, and its tensor
-                ///    is on every device that reads it before a run begins, so no run transfers it.
+                /// 16 preloaded: the producer is a constant, an identity of one, or a placeholder. It does not
+                ///    run, and its tensor is on every device that reads it before a run begins, so no run
+                ///    transfers it.
                 #[allow(async_fn_in_trait)]
                 pub fn edge_kinds(&self) -> _rt::Vec<u8> {
                     unsafe {
