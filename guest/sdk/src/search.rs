@@ -5,8 +5,10 @@
 //! the devices of two groups, or lets a node start earlier or later than others of its device. A
 //! step that lengthens the run is kept with a probability that falls during the search (simulated
 //! annealing; Kirkpatrick, Gelatt, Vecchi 1983), so the search leaves plans that no single step
-//! improves. The best plan is never worse than the one at the start.
+//! improves. The best plan is never worse than the one at the start. Both minimize another
+//! [`Objective`] if they get a [`Scored`] plan.
 
+mod objective;
 mod portfolio;
 
 use crate::NONE;
@@ -16,6 +18,11 @@ use crate::memory::free_constants;
 use crate::memory::place_constants;
 use crate::plan::Plan;
 
+pub use objective::Figure;
+pub use objective::Objective;
+pub use objective::ObjectiveError;
+pub use objective::Scored;
+pub use objective::bottleneck_ns;
 pub use portfolio::Portfolio;
 
 /// Evaluations between two looks at the budget of the call.

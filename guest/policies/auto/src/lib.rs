@@ -18,6 +18,7 @@ use placewright_guest::Plan;
 use placewright_guest::Policy;
 use placewright_guest::Setting;
 use placewright_guest::export_policy;
+use placewright_guest::search::Objective;
 use placewright_guest::wrap;
 use policy_search::Search;
 
@@ -32,6 +33,7 @@ const MARGIN_OF_MEASURED: f64 = 0.05;
 pub struct Auto {
     effort: u64,
     margin: Option<f64>,
+    objective: Objective,
 }
 
 impl Policy for Auto {
@@ -49,12 +51,14 @@ impl Policy for Auto {
                 default rates, 0.05 with measured ones, 0 with stated times",
             ..Search::SETTINGS[1]
         },
+        Search::SETTINGS[2],
     ];
 
     fn configure(&mut self, config: &Config) -> Result<(), ConfigError> {
         let mut search = Search::default();
         wrap::configure(&mut search, config)?;
         self.effort = search.effort;
+        self.objective = search.objective;
         self.margin = config.get("margin").map(|_| search.margin);
         Ok(())
     }
@@ -69,6 +73,7 @@ impl Policy for Auto {
         let mut search = Search {
             effort: self.effort,
             margin: self.margin.unwrap_or_else(|| margin(graph, devices)),
+            objective: self.objective,
         };
         search.place(graph, devices, plan, seed)
     }

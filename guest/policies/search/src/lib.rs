@@ -10,6 +10,10 @@
 //! `effort` bounds the search: the evaluations of plans, times the nodes of the graph. It does not
 //! depend on clocks, so equal graphs, devices and seeds give equal plans, unless a deadline ends
 //! the call.
+//!
+//! `objective` says what is minimized ([`placewright_guest::search::Objective`]). With another one
+//! than the time of a run, `score` and `start_score` are metrics, and the figures that have a
+//! weight.
 
 use placewright_guest::Assignment;
 use placewright_guest::Config;
@@ -27,11 +31,14 @@ use placewright_guest::export_policy;
 use placewright_guest::memory::free_constants;
 use placewright_guest::memory::place_constants;
 use placewright_guest::schedule::TaskGraph;
+use placewright_guest::search::Figure;
 use placewright_guest::search::Found;
 use placewright_guest::search::Limits;
 use placewright_guest::search::Movable;
+use placewright_guest::search::Objective;
 use placewright_guest::search::Portfolio;
 use placewright_guest::search::Random;
+use placewright_guest::search::Scored;
 use placewright_guest::search::anneal;
 
 /// Up to this many nodes times devices, all list schedulers are asked, and several devices are
@@ -61,6 +68,8 @@ pub struct Search {
     /// By how much the run of a plan on several devices must be shorter than that of the best plan
     /// on one device, as a part of the latter. Else the graph stays on one device.
     pub margin: f64,
+    /// What is minimized.
+    pub objective: Objective,
 }
 
 impl Policy for Search {
@@ -80,11 +89,20 @@ impl Policy for Search {
             default: "0",
             description: "the gain, as a part of the run, for which a graph leaves one device",
         },
+        Setting {
+            key: "objective",
+            kind: "text",
+            default: "latency",
+            description: "what is minimized: latency (the time of one run), throughput (the time per run of many), \
+                memory (of the fullest device) or bytes (transferred), or several with weights, such as \
+                latency=1,bytes=0.5",
+        },
     ];
 
     fn configure(&mut self, config: &Config) -> Result<(), ConfigError> {
         self.effort = config.parse("effort")?;
         self.margin = config.parse("margin")?;
+        self.objective = config.parse("objective")?;
         if !(0.0..1.0).contains(&self.margin) {
             return Err(ConfigError::BadValue {
                 key: "margin".to_owned(),
@@ -106,7 +124,13 @@ impl Policy for Search {
         }
         let movable = Movable::new(graph);
         let tasks = TaskGraph::new(graph, devices);
-        let starts = Starts::find(&tasks, devices, plan, &movable, seed);
+        let scored = Scored::new(self.objective, &tasks, *plan);
+        // The host's estimate is the score of the usual objective.
+        let plan = &match self.objective.is_latency() {
+            true => *plan,
+            false => Plan::new(&scored, plan.log()),
+        };
+        let starts = Starts::find(self.objective, &tasks, devices, plan, &movable, seed);
         let Some((by, start)) = starts.best else {
             let reason = "no scheduler found a legal plan; `--log debug` shows why";
             return Err(PlaceError::Failed(reason.to_owned()));
@@ -115,10 +139,14 @@ impl Policy for Search {
         let wanted_ns = starts.on_one.as_ref().map_or(f64::INFINITY, |on_one| {
             on_one.makespan_ns * (1.0 - self.margin)
         });
-        let bound_ns = tasks.lower_bound_ns();
+        let bound_ns = match self.objective.is_latency() {
+            true => tasks.lower_bound_ns(),
+            false => 0.0,
+        };
+        let is_slow = starts.is_tight || self.objective.needs_partitions();
         let limits = Limits {
             n_evaluations: match wanted_ns > bound_ns {
-                true if starts.is_tight => self.n_evaluations(graph, &movable) / TIGHT_EVALUATION,
+                true if is_slow => self.n_evaluations(graph, &movable) / TIGHT_EVALUATION,
                 true => self.n_evaluations(graph, &movable),
                 false => 0,
             },
@@ -137,9 +165,17 @@ impl Policy for Search {
             }
             _ => (by, start, outcome.best),
         };
-        plan.metric("start_ns", start.makespan_ns);
-        plan.metric("lower_bound_ns", bound_ns);
-        plan.metric("makespan_ns", best.makespan_ns);
+        if self.objective.is_latency() {
+            plan.metric("start_ns", start.makespan_ns);
+            plan.metric("lower_bound_ns", bound_ns);
+            plan.metric("makespan_ns", best.makespan_ns);
+        } else {
+            plan.set_devices(&best.devices);
+            plan.set_start_order(&best.start_order);
+            plan.metric("start_score", start.makespan_ns);
+            plan.metric("score", best.makespan_ns);
+            scored.report();
+        }
         #[expect(clippy::cast_precision_loss, reason = "for readers")]
         plan.metric("evaluations", outcome.n_evaluations as f64);
         explain(graph, plan, by, &start, &best);
@@ -174,6 +210,7 @@ struct Starts {
 
 impl Starts {
     fn find(
+        objective: Objective,
         tasks: &TaskGraph<'_, '_>,
         devices: &DeviceSet<'_>,
         plan: &Plan<'_>,
@@ -214,6 +251,9 @@ impl Starts {
             portfolio.ask(&mut policy_hbmct::Hbmct, graph, devices, seed);
             portfolio.ask(&mut policy_cpop::Cpop, graph, devices, seed);
             portfolio.ask(&mut policy_priority::Priority, graph, devices, seed);
+        }
+        if objective.weight(Figure::Throughput) > 0.0 {
+            portfolio.ask(&mut policy_pipeline::Pipeline, graph, devices, seed);
         }
         let is_tight = on_one.is_none() || MemoryBudget::new(graph, devices).is_tight();
         if is_tight {
@@ -289,6 +329,7 @@ fn explain(graph: &Graph<'_>, plan: &Plan<'_>, by: &'static str, start: &Found, 
         "hbmct" => "as hbmct places it",
         "m-etf" => "as m-etf places it",
         "m-topo" => "as m-topo places it",
+        "pipeline" => "as pipeline places it",
         "priority" => "as priority places it",
         _ => "one device: others gain too little",
     };
@@ -297,7 +338,7 @@ fn explain(graph: &Graph<'_>, plan: &Plan<'_>, by: &'static str, start: &Found, 
         if start.devices[at] == best.devices[at] {
             kept
         } else {
-            "moved: the run is shorter"
+            "moved: the plan is better"
         }
     });
 }

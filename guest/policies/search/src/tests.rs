@@ -160,3 +160,44 @@ fn a_search_with_few_possible_steps_uses_its_effort() {
     let evaluations = found.metric("evaluations").unwrap();
     assert!((900.0..=1_000.0).contains(&evaluations), "{evaluations}");
 }
+
+#[test]
+fn the_objective_decides_which_plan_is_better() {
+    // Two equal devices and a slow link: one run is shortest on one device, many are on two.
+    let devices = cluster("2xA").with_links(10.0, 0.1);
+    let mut graph = GraphBuilder::new(&devices);
+    for index in 0..10 {
+        let node = graph.node(&format!("n{index}"), &[1_000.0]);
+        graph.resident_bytes(node, 1_000);
+        if index > 0 {
+            graph.edge(node - 1, node, 100);
+        }
+    }
+    let graph = graph.build();
+    let placed = |objective: &str| {
+        let options = PlaceOptions::default().with_setting("objective", objective);
+        place_with(&mut Search::default(), &options, &graph, &devices).unwrap()
+    };
+    let on_second = |offer: &Offer| offer.devices.iter().filter(|&&device| device == 1).count();
+    let latency = placed("latency");
+    assert!(matches!(on_second(&latency), 0 | 10), "{latency:?}");
+    let throughput = placed("throughput");
+    assert_eq!(on_second(&throughput), 5, "{throughput:?}");
+    assert_eq!(throughput.metric("bottleneck_ns"), Some(5_000.0));
+    let memory = placed("memory");
+    assert_eq!(on_second(&memory), 5, "{memory:?}");
+    let latency_peak = placed("latency=1,memory=0.0001")
+        .metric("peak_bytes")
+        .unwrap();
+    assert!(memory.metric("peak_bytes").unwrap() < 0.6 * latency_peak);
+    let bytes = placed("bytes");
+    assert_eq!(bytes.metric("transfer_bytes"), Some(0.0));
+    assert_eq!(bytes.metric("score"), Some(0.0));
+    let options = PlaceOptions::default().with_setting("objective", "speed");
+    let refused = place_with(&mut Search::default(), &options, &graph, &devices);
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.contains("speed") && refused.contains("latency"),
+        "{refused}"
+    );
+}
