@@ -234,7 +234,7 @@ fn list(items: &[impl fmt::Display], before_last: &str) -> String {
 }
 
 /// A size of at least so many bytes, as flags take it.
-fn flag_size(bytes: u64) -> String {
+pub(super) fn flag_size(bytes: u64) -> String {
     match bytes {
         0..0x1_0000 => bytes.to_string(),
         0x1_0000..0x100_0000 => format!("{}KiB", bytes.div_ceil(1 << 10)),

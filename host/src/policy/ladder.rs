@@ -18,6 +18,7 @@ use super::source::PolicySource;
 use super::telemetry;
 use crate::candidates::Candidates;
 use crate::placement::Digest;
+use crate::placement::Infeasibility;
 use crate::placement::Placement;
 use crate::placement::Violation;
 use crate::serialize::{as_ns, as_optional_string, as_string};
@@ -158,6 +159,14 @@ pub enum LadderError {
     /// Every rung failed.
     #[error("no policy found a placement:{}", Failures(.0))]
     Exhausted(Vec<FailedRung>),
+    /// Every rung failed, and no policy can do better.
+    #[error("no plan fits into memory, whatever the policy: {proof}")]
+    Infeasible {
+        /// Why no plan fits.
+        proof: Infeasibility,
+        /// The policies that were asked.
+        failed: Vec<FailedRung>,
+    },
 }
 
 /// Asks the requested policy. If it fails, asks the native build of the policy (if it is a shipped
@@ -209,7 +218,11 @@ pub fn place_with_ladder(
             return Ok(done);
         }
     }
-    Err(LadderError::Exhausted(ladder.failed))
+    let failed = ladder.failed;
+    Err(match Infeasibility::prove(candidates) {
+        Some(proof) => LadderError::Infeasible { proof, failed },
+        None => LadderError::Exhausted(failed),
+    })
 }
 
 /// The answer of a rung, and its time.

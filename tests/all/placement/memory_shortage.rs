@@ -15,6 +15,7 @@ use placewright::graph::Work;
 use placewright::memory::MemoryHolderKind;
 use placewright::names::DeviceId;
 use placewright::placement::Evaluator;
+use placewright::placement::Infeasibility;
 use placewright::placement::MemoryRemedy;
 use placewright::placement::MemoryShortage;
 use placewright::placement::Violation;
@@ -284,7 +285,7 @@ fn a_cause_of_several_rungs_is_reported_once() {
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
     let graph = three_states();
     // Nothing fits: `priority` lacks memory on one device, and so do its native build and `heft`.
-    let found = candidates(&graph, &cpus(&[500]), 1);
+    let found = candidates(&graph, &cpus(&[1200]), 1);
     let request = PolicyRequest::new(ShippedPolicy::find("priority").unwrap());
     let error = place_with_ladder(&engine, &found, &request).unwrap_err();
     let text = error.to_string();
@@ -305,10 +306,84 @@ fn a_cause_of_several_rungs_is_reported_once() {
     assert_eq!(text.matches("--memory").count(), 1, "{text}");
 
     // With two devices the policies fill different ones: the second shortage is reported briefly.
-    let found = candidates(&graph, &cpus(&[500; 2]), 1);
+    let found = candidates(&graph, &cpus(&[650; 2]), 1);
     let text = place_with_ladder(&engine, &found, &request)
         .unwrap_err()
         .to_string();
     assert_eq!(text.matches("lacks").count(), 2, "{text}");
     assert_eq!(text.matches("--memory").count(), 1, "{text}");
+}
+
+#[test]
+fn where_no_plan_fits_the_refusal_proves_it() {
+    let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
+    let graph = three_states();
+    let request = PolicyRequest::new(ShippedPolicy::find("heft").unwrap());
+    let refused = |capacities: &[u64]| {
+        let found = candidates(&graph, &cpus(capacities), 1);
+        let error = place_with_ladder(&engine, &found, &request).unwrap_err();
+        let text = error.to_string();
+        match error {
+            LadderError::Infeasible { proof, failed } => {
+                assert_eq!(failed.len(), 3, "{text}");
+                assert!(
+                    text.contains("no plan fits") && text.contains("--memory"),
+                    "{text}"
+                );
+                proof
+            }
+            other => panic!("{other}"),
+        }
+    };
+    // `a` keeps 600 bytes.
+    assert_eq!(
+        refused(&[500, 590, 400]),
+        Infeasibility::Group {
+            node: "a".to_owned(),
+            n_nodes: 1,
+            needed_bytes: 600,
+            largest: (format!("{TASK}/device:CPU:1"), 590),
+        }
+    );
+    assert_eq!(
+        refused(&[700, 350]),
+        Infeasibility::Graph {
+            needed_bytes: 1100,
+            capacity_bytes: 1050,
+        }
+    );
+}
+
+#[test]
+fn a_group_keeps_each_constant_that_it_reads_once() {
+    let b = GraphBuilder::new("shared");
+    let x = b.placeholder::<f32>("x", [1, 100]).unwrap();
+    let weights = b
+        .named("weights")
+        .constant([100, 1], &[1.0f32; 100])
+        .unwrap();
+    let read = b.named("read").identity(weights).unwrap();
+    let first = b.named("first").matmul(x, read).unwrap();
+    let beside = b.colocate_with(first);
+    let second = beside.named("second").matmul(x, read).unwrap();
+    beside.named("other").matmul(x, weights).unwrap();
+    b.named("sum").add(first, second).unwrap();
+    let graph = Arc::new(b.finish());
+    let devices = cpus(&[399, 100]);
+    let found = CandidatesBuilder::new(&graph, &devices).build().unwrap();
+    let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
+    let request = PolicyRequest::new(ShippedPolicy::find("priority").unwrap());
+    let error = place_with_ladder(&engine, &found, &request).unwrap_err();
+    let LadderError::Infeasible { proof, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(
+        proof,
+        Infeasibility::Group {
+            node: "first".to_owned(),
+            n_nodes: 3,
+            needed_bytes: 400,
+            largest: (format!("{TASK}/device:CPU:0"), 399),
+        }
+    );
 }

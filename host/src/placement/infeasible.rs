@@ -1,0 +1,194 @@
+//! Proofs that no plan fits, whatever policy places the graph.
+//!
+//! Only what stays in memory is counted: the constants that a node reads, and state. Tensors of
+//! runs may be fused away or freed, so a graph without a proof may still have no plan.
+
+use std::fmt;
+
+use rustc_hash::FxHashSet;
+
+use super::memory::capacity_of_domains;
+use super::shortage::flag_size;
+use crate::candidates::Candidates;
+use crate::candidates::short_device_name;
+use crate::graph::EdgeKind;
+use crate::graph::Graph;
+use crate::graph::NONE;
+use crate::graph::NodeId;
+use crate::graph::TensorId;
+use crate::memory::fits;
+use crate::tensor::show_bytes;
+
+/// Why no plan fits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Infeasibility {
+    /// What nodes of one device keep there is more than any device has that may run them.
+    Group {
+        /// A node of the colocation group.
+        node: String,
+        /// Nodes of the group.
+        n_nodes: usize,
+        /// The constants that they read, and their state, in bytes.
+        needed_bytes: u64,
+        /// The device with the largest memory that may run them: full name, and bytes that plans
+        /// may use.
+        largest: (String, u64),
+    },
+    /// What the nodes of the graph keep is more than all devices have.
+    Graph {
+        /// The constants that nodes read, and state, each once, in bytes.
+        needed_bytes: u64,
+        /// The sum of what plans may use, in bytes.
+        capacity_bytes: u64,
+    },
+}
+
+impl fmt::Display for Infeasibility {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Group {
+                node,
+                n_nodes,
+                needed_bytes,
+                largest: (device, capacity_bytes),
+            } => {
+                let needed = show_bytes(*needed_bytes);
+                match n_nodes {
+                    1 => write!(f, "`{node}` keeps {needed} of constants and state")?,
+                    n => write!(
+                        f,
+                        "`{node}` and the {} nodes that must be on its device keep {needed} of constants and state",
+                        n - 1
+                    )?,
+                }
+                let device = short_device_name(device);
+                write!(
+                    f,
+                    ", and no device that may run it may use more than {}; raise the capacity of one, such as by `--memory {device}={}`, and more for the tensors of a run",
+                    show_bytes(*capacity_bytes),
+                    flag_size(*needed_bytes)
+                )
+            }
+            Self::Graph {
+                needed_bytes,
+                capacity_bytes,
+            } => write!(
+                f,
+                "the graph keeps {} of constants and state, and all devices together may use {}; raise a capacity (`--memory`) or use more devices (`--device-count`)",
+                show_bytes(*needed_bytes),
+                show_bytes(*capacity_bytes)
+            ),
+        }
+    }
+}
+
+impl Infeasibility {
+    /// Returns why no plan fits, if what stays in memory proves it.
+    pub(crate) fn prove(candidates: &Candidates) -> Option<Self> {
+        let graph = candidates.graph();
+        let capacities = capacity_of_domains(candidates);
+        let kept = Kept::by_group(candidates);
+        let groups = kept.iter().filter(|group| group.n_nodes > 0);
+        let too_large = groups.filter_map(|group| group.beyond(candidates, &capacities));
+        let largest = too_large.max_by_key(|proof| match proof {
+            Self::Group { needed_bytes, .. } | Self::Graph { needed_bytes, .. } => *needed_bytes,
+        });
+        if largest.is_some() {
+            return largest;
+        }
+        let constants: FxHashSet<NodeId> =
+            kept.iter().flat_map(|it| &it.constants).copied().collect();
+        let bytes = |node: &NodeId| graph.resident_bytes()[node.index()];
+        let constants = constants.iter().map(bytes).fold(0, u64::saturating_add);
+        let state = kept.iter().map(|group| group.state_bytes);
+        let needed_bytes = state.fold(constants, u64::saturating_add);
+        let capacity_bytes = capacities.iter().copied().fold(0, u64::saturating_add);
+        (!fits(needed_bytes, capacity_bytes)).then_some(Self::Graph {
+            needed_bytes,
+            capacity_bytes,
+        })
+    }
+}
+
+/// What the nodes of a colocation group keep on their device.
+struct Kept {
+    first: NodeId,
+    /// Nodes that run.
+    n_nodes: usize,
+    constants: FxHashSet<NodeId>,
+    state_bytes: u64,
+}
+
+impl Kept {
+    fn by_group(candidates: &Candidates) -> Vec<Self> {
+        let graph = candidates.graph();
+        let columns = candidates.nodes();
+        let nothing = || Self {
+            first: NodeId(0),
+            n_nodes: 0,
+            constants: FxHashSet::default(),
+            state_bytes: 0,
+        };
+        let mut kept: Vec<Self> = Vec::new();
+        kept.resize_with(columns.n_groups as usize, nothing);
+        // A constant is kept where it is read, and what does not run reads nothing.
+        for node in graph.nodes().filter(|&node| !graph.is_preloaded(node)) {
+            let group = &mut kept[columns.group[node.index()] as usize];
+            if group.n_nodes == 0 {
+                group.first = node;
+            }
+            group.n_nodes += 1;
+            if graph.op(node) != "Const" {
+                let state = graph.resident_bytes()[node.index()];
+                group.state_bytes = group.state_bytes.saturating_add(state);
+            }
+            group
+                .constants
+                .extend(constants_of(candidates, graph, node));
+        }
+        kept
+    }
+
+    /// Returns the proof that the group fits nowhere.
+    fn beyond(&self, candidates: &Candidates, capacities: &[u64]) -> Option<Infeasibility> {
+        let graph = candidates.graph();
+        let bytes = |node: &NodeId| graph.resident_bytes()[node.index()];
+        let constants = self
+            .constants
+            .iter()
+            .map(bytes)
+            .fold(0, u64::saturating_add);
+        let needed_bytes = constants.saturating_add(self.state_bytes);
+        let domains = &candidates.devices().memory_domain;
+        let pinned = candidates.nodes().pinned[self.first.index()];
+        let all = candidates.of_node(self.first).iter().copied();
+        let legal = all.filter(|&device| pinned == NONE || device == pinned);
+        let (device, capacity) = legal
+            .map(|device| (device, capacities[domains[device as usize] as usize]))
+            .max_by_key(|&(device, bytes)| (bytes, std::cmp::Reverse(device)))?;
+        (!fits(needed_bytes, capacity)).then(|| Infeasibility::Group {
+            node: graph.node_name(self.first).to_owned(),
+            n_nodes: self.n_nodes,
+            needed_bytes,
+            largest: (candidates.device_name(device).to_owned(), capacity),
+        })
+    }
+}
+
+/// Returns the constants that a node reads on its device.
+fn constants_of<'a>(
+    candidates: &'a Candidates,
+    graph: &'a Graph,
+    node: NodeId,
+) -> impl Iterator<Item = NodeId> + 'a {
+    let kinds = &candidates.nodes().edge_kinds;
+    let edges = graph.predecessors().range(node.index());
+    edges.filter_map(move |edge| {
+        let tensor = graph.edge_tensors()[edge];
+        let is_read = tensor != NONE && kinds[edge] & EdgeKind::HOST_MEMORY == 0;
+        is_read
+            .then(|| graph.constant_of(TensorId(tensor)))
+            .flatten()
+    })
+}
