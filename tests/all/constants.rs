@@ -58,7 +58,8 @@ fn constants_behind_identities_are_prepacked_and_held_once() {
         let session = session(&product("", reads), 1);
         let plan = session.memory_plan(&["x:0"], fetches, &[]).unwrap();
         let found = session.run(&[("x:0", x())], fetches).unwrap();
-        let device = session.devices().get(DeviceId(0)).unwrap();
+        let devices = session.devices();
+        let device = devices.get(DeviceId(0)).unwrap();
         let held = device.allocator(AllocatorAttributes::default()).stats();
         let [memory] = plan.memories[..] else {
             panic!("{plan:?}")
