@@ -16,7 +16,7 @@
 //!     // Without these, a session also uses all OpenCL and CUDA devices of the machine.
 //!     .with_device_count("SYCL", 0)
 //!     .with_device_count("GPU", 0)
-//!     // The default is `priority`. A path such as `my_policy.wasm` also works.
+//!     // The default is `auto`. A path such as `my_policy.wasm` also works.
 //!     .with_policy(PolicyRequest::new(PolicySource::parse("heft")?))
 //!     .build()?;
 //! let x = Tensor::from_values([3], &[-1f32, 2.0, 3.0])?;

@@ -149,6 +149,44 @@ fn models_give_tensorflows_numbers_under_every_policy() {
 }
 
 #[test]
+fn a_session_without_a_policy_asks_auto_if_there_is_a_choice() {
+    let build = |n_cpus| {
+        Session::builder()
+            .with_graph_def_file(model("lenet.skel.pb"))
+            .with_device_options(cpus(n_cpus))
+            .build()
+            .unwrap()
+    };
+    let alone = build(1);
+    assert!(matches!(alone.report().placed_by, PlacedBy::NoChoice));
+    assert!(alone.report().policy().is_none());
+    let stages: Vec<&str> = alone.report().stages.iter().map(|it| it.name).collect();
+    assert!(stages.contains(&"place"), "{stages:?}");
+    check(&alone, "lenet", "without a choice");
+    // The engine of the process compiles a shipped policy once.
+    let _first = build(2);
+    let second = build(2);
+    let report = second.report().policy().unwrap();
+    assert_eq!(report.answered_by.to_string(), "auto");
+    assert!(!report.is_fallback());
+    assert!(report.load.as_ref().unwrap().is_cached);
+    check(&second, "lenet", "placed by auto");
+    // What does not fit is refused with the words of the policies.
+    let mut options = cpus(1);
+    options.memory_bytes.insert("CPU:0".to_owned(), 1_000);
+    let refused = Session::builder()
+        .with_graph_def_file(model("lenet.skel.pb"))
+        .with_device_options(options)
+        .build()
+        .unwrap_err();
+    let text = refused.to_string();
+    assert!(
+        text.contains("no plan fits") && text.contains("--memory"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_distributed_graph_transfers_tensors_between_devices() {
     for (name, file) in [
         ("lenet", "lenet.pb"),

@@ -136,7 +136,7 @@ pub(super) struct PlacementArgs {
     #[arg(
         long,
         value_name = "NAME|FILE",
-        default_value = "priority",
+        default_value = "auto",
         help_heading = "Policy"
     )]
     pub(super) policy: String,

@@ -37,6 +37,13 @@ pub struct ShippedPolicy {
     native: MakeNative,
 }
 
+/// Returns whether these are the bytes of a shipped policy, as the program contains them.
+pub(super) fn is_shipped(bytes: &[u8]) -> bool {
+    SHIPPED_WASM
+        .iter()
+        .any(|(_, wasm)| std::ptr::eq(*wasm, bytes))
+}
+
 impl ShippedPolicy {
     /// Returns all shipped policies, sorted by name.
     pub fn all() -> impl Iterator<Item = Self> {

@@ -5,16 +5,18 @@
 //! machine code that was compiled earlier.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Config, Engine, OptLevel, Store, UpdateDeadline};
 
+use super::builtin;
 use super::compiler::{self, Compilation, CompilerProcess};
 use super::error::{PolicyError, PolicyErrorKind};
 use super::form::{CONTRACT_VERSION, Facts};
@@ -48,6 +50,9 @@ struct Shared {
     linker: Linker<State>,
     limits: PolicyLimits,
     cache: Option<CacheFolder>,
+    /// The shipped policies that were compiled, by the digest of their bytes. Others are not kept:
+    /// an app that loads new versions of its policies would keep all of them.
+    shipped: Mutex<HashMap<Digest, Compiled>>,
     /// Everything that compiled code depends on besides the wasm bytes.
     compatibility: [u8; 8],
     ticker: Ticker,
@@ -101,6 +106,7 @@ impl PolicyEngine {
                 engine,
                 limits,
                 cache,
+                shipped: Mutex::default(),
             })
         };
         let shared = start().map_err(|error| {
@@ -114,6 +120,20 @@ impl PolicyEngine {
             shared: Arc::new(shared),
             compiler: None,
         })
+    }
+
+    /// Returns the engine of sessions that set none: with default limits and without a cache folder.
+    /// The process has one, so that it compiles a shipped policy once.
+    ///
+    /// # Errors
+    /// [`PolicyErrorKind::Engine`] if the machine cannot run the sandbox.
+    pub fn of_process() -> Result<Self, PolicyError> {
+        static ENGINE: Mutex<Option<PolicyEngine>> = Mutex::new(None);
+        let mut engine = ENGINE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(engine) = &*engine {
+            return Ok(engine.clone());
+        }
+        Ok(engine.insert(Self::new(PolicyLimits::default())?).clone())
     }
 
     /// Compiles policies in a separate process, which is ended if it exceeds
@@ -135,11 +155,34 @@ impl PolicyEngine {
         self.shared.cache.as_ref()
     }
 
-    /// Compiles a policy, or takes it from the cache.
+    /// Compiles a policy, unless it is compiled or in the cache.
     pub(super) fn compile(&self, bytes: &[u8]) -> Result<Compiled, PolicyErrorKind> {
-        let shared = &*self.shared;
         let started = Instant::now();
         let wasm = Digest::of_bytes(bytes);
+        if !builtin::is_shipped(bytes) {
+            return self.compile_anew(bytes, wasm);
+        }
+        // Locked while compiling, so that two sessions that need the same policy compile it once.
+        let shipped = self.shared.shipped.lock();
+        let mut shipped = shipped.unwrap_or_else(PoisonError::into_inner);
+        if let Some(compiled) = shipped.get(&wasm) {
+            return Ok(Compiled {
+                is_cached: true,
+                encode: Duration::ZERO,
+                compile: started.elapsed(),
+                cache_problem: None,
+                ..compiled.clone()
+            });
+        }
+        let compiled = self.compile_anew(bytes, wasm)?;
+        shipped.insert(wasm, compiled.clone());
+        Ok(compiled)
+    }
+
+    /// Compiles a policy, or takes it from the cache folder.
+    fn compile_anew(&self, bytes: &[u8], wasm: Digest) -> Result<Compiled, PolicyErrorKind> {
+        let shared = &*self.shared;
+        let started = Instant::now();
         // A policy that these limits refuse must not be found because others allowed it.
         let limits = shared
             .limits

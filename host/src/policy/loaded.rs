@@ -151,7 +151,7 @@ pub struct Dropped {
 pub struct LoadReport {
     /// The digest of the policy's bytes.
     pub wasm: Digest,
-    /// Whether the compiled code came from the cache.
+    /// Whether the compiled code came from the cache folder, or the engine had compiled it before.
     pub is_cached: bool,
     /// Wrapping a core module as a component, with all checks.
     #[serde(rename = "encode_ns", serialize_with = "as_ns")]

@@ -49,6 +49,8 @@ pub enum PlacedBy {
     Saved,
     /// The app, with its own proposal.
     App,
+    /// Nobody: the app names no policy, and each node has one device that may run it.
+    NoChoice,
 }
 
 impl SessionReport {
@@ -56,7 +58,7 @@ impl SessionReport {
     pub fn policy(&self) -> Option<&PolicyReport> {
         match &self.placed_by {
             PlacedBy::Policy(report) => Some(report),
-            PlacedBy::Saved | PlacedBy::App => None,
+            PlacedBy::Saved | PlacedBy::App | PlacedBy::NoChoice => None,
         }
     }
 }

@@ -119,7 +119,7 @@ fn help_explains_flags_by_heading_with_environment_and_exit_status() {
             "PLACEWRIGHT_CACHE_DIR",
             "TF_ENABLED_DEVICE_TYPES",
             "[default: 30000]",
-            "[default: priority]",
+            "[default: auto]",
         ] {
             assert!(help.contains(part), "{command}: no `{part}` in\n{help}");
         }

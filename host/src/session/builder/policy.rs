@@ -19,7 +19,6 @@ use crate::placement::SavedPlacementError;
 use crate::policy;
 use crate::policy::PlacementCache;
 use crate::policy::PolicyEngine;
-use crate::policy::PolicyLimits;
 use crate::policy::PolicyRequest;
 use crate::policy::ShippedPolicy;
 use crate::session::one_of::OneOf;
@@ -28,8 +27,8 @@ use crate::session::report::StageClock;
 use crate::session::report::record_policy;
 use crate::trace::targets;
 
-/// The policy that is asked if the user names none: TensorFlow's placer.
-const DEFAULT_POLICY: &str = "priority";
+/// The policy that is asked if the app names none.
+const DEFAULT_POLICY: &str = "auto";
 
 /// The policy with its sandbox, or what places the nodes in its stead.
 #[derive(Debug, Clone, Default)]
@@ -65,8 +64,9 @@ struct Reused {
 
 /// # Who places the nodes
 impl SessionBuilder {
-    /// Sets the policy that places the graph, instead of `priority`. If the policy fails, other
-    /// policies place the graph ([`crate::policy::place_with_ladder`]), unless the request is
+    /// Sets the policy that places the graph, instead of `auto`; TensorFlow's placement is that of
+    /// `priority`. If each node has only one device, a session without this call asks no policy
+    /// ([`PlacedBy::NoChoice`]). If the policy fails, other policies place the graph ([`crate::policy::place_with_ladder`]), unless the request is
     /// strict. [`SessionReport::policy`](crate::session::SessionReport::policy) names the policy
     /// that answered, and those that failed.
     ///
@@ -80,8 +80,8 @@ impl SessionBuilder {
     }
 
     /// Sets the sandbox that runs the policy, with its limits and its cache; sessions may share
-    /// one. By default, a policy has the limits [`crate::policy::PolicyLimits::default`] and is
-    /// compiled anew for each session; [`PolicyEngine::with_cache`] keeps compiled policies.
+    /// one. The default is [`PolicyEngine::of_process`], which compiles a shipped policy once per
+    /// process; [`PolicyEngine::with_cache`] keeps compiled policies in a folder.
     #[must_use]
     pub fn with_policy_engine(mut self, engine: PolicyEngine) -> Self {
         self.policy.engine = Some(engine);
@@ -192,14 +192,25 @@ impl PolicySetup {
         }
         let request = match self.request.take() {
             Some(request) => request,
-            None => PolicyRequest::new(ShippedPolicy::find(DEFAULT_POLICY)?),
+            None => {
+                if let Some(proposal) = without_choice(candidates)
+                    && self.before.is_none()
+                {
+                    let check = || placement::check(candidates, proposal);
+                    // If it does not fit, the policies' error says more.
+                    if let Ok(placement) = clock.time("place", &span, check) {
+                        return Ok((placement, PlacedBy::NoChoice, None));
+                    }
+                }
+                PolicyRequest::new(ShippedPolicy::find(DEFAULT_POLICY)?)
+            }
         };
         let engine = self.engine.take();
         let (before, cache) = (self.before.take(), self.cache.take());
         let ask = || -> Result<_, Error> {
             let engine = match engine {
                 Some(engine) => engine,
-                None => PolicyEngine::new(PolicyLimits::default())?,
+                None => PolicyEngine::of_process()?,
             };
             let Some(before) = before else {
                 let (placement, report) = match cache {
@@ -220,6 +231,19 @@ impl PolicySetup {
         record_policy(&clock.recorder, Instant::now(), &report);
         Ok((placement, PlacedBy::Policy(Box::new(report)), replacement))
     }
+}
+
+/// Returns each node's only device; `None` if a node has several.
+fn without_choice(candidates: &Candidates) -> Option<Proposal> {
+    let graph = candidates.graph();
+    let only = graph.nodes().map(|node| match candidates.of_node(node) {
+        &[device] => Some(device),
+        _ => None,
+    });
+    Some(Proposal {
+        devices: only.collect::<Option<_>>()?,
+        ..Proposal::default()
+    })
 }
 
 impl Before {
