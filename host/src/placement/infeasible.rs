@@ -9,6 +9,7 @@ use rustc_hash::FxHashSet;
 
 use super::memory::capacity_of_domains;
 use super::shortage::flag_size;
+use super::shortage::list;
 use crate::candidates::Candidates;
 use crate::candidates::short_device_name;
 use crate::graph::EdgeKind;
@@ -16,8 +17,13 @@ use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::graph::TensorId;
+use crate::memory::MemoryHolder;
+use crate::memory::MemoryHolderKind;
 use crate::memory::fits;
 use crate::tensor::show_bytes;
+
+/// Maximum number of constants and states that a proof names.
+const HOLDERS_MAX: usize = 3;
 
 /// Why no plan fits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +37,8 @@ pub enum Infeasibility {
         n_nodes: usize,
         /// The constants that they read, and their state, in bytes.
         needed_bytes: u64,
+        /// The three largest constants and states, the largest first.
+        holders: Vec<MemoryHolder>,
         /// The device with the largest memory that may run them: full name, and bytes that plans
         /// may use.
         largest: (String, u64),
@@ -51,6 +59,7 @@ impl fmt::Display for Infeasibility {
                 node,
                 n_nodes,
                 needed_bytes,
+                holders,
                 largest: (device, capacity_bytes),
             } => {
                 let needed = show_bytes(*needed_bytes);
@@ -65,7 +74,8 @@ impl fmt::Display for Infeasibility {
                 let device = short_device_name(device);
                 write!(
                     f,
-                    ", and no device that may run it may use more than {}; raise the capacity of one, such as by `--memory {device}={}`, and more for the tensors of a run",
+                    " ({}), and no device that may run it may use more than {}; raise the capacity of one (`--memory {device}={}`, and more for the tensors of a run)",
+                    list(holders, " and "),
                     show_bytes(*capacity_bytes),
                     flag_size(*needed_bytes)
                 )
@@ -92,17 +102,22 @@ impl Infeasibility {
         let groups = kept.iter().filter(|group| group.n_nodes > 0);
         let too_large = groups.filter_map(|group| group.beyond(candidates, &capacities));
         let largest = too_large.max_by_key(|proof| match proof {
-            Self::Group { needed_bytes, .. } | Self::Graph { needed_bytes, .. } => *needed_bytes,
+            Self::Group {
+                needed_bytes,
+                n_nodes,
+                ..
+            } => (*needed_bytes, *n_nodes),
+            Self::Graph { needed_bytes, .. } => (*needed_bytes, 0),
         });
         if largest.is_some() {
             return largest;
         }
-        let constants: FxHashSet<NodeId> =
-            kept.iter().flat_map(|it| &it.constants).copied().collect();
+        let of_groups = kept
+            .iter()
+            .flat_map(|it| it.constants.iter().chain(&it.states));
+        let all: FxHashSet<NodeId> = of_groups.copied().collect();
         let bytes = |node: &NodeId| graph.resident_bytes()[node.index()];
-        let constants = constants.iter().map(bytes).fold(0, u64::saturating_add);
-        let state = kept.iter().map(|group| group.state_bytes);
-        let needed_bytes = state.fold(constants, u64::saturating_add);
+        let needed_bytes = all.iter().map(bytes).fold(0, u64::saturating_add);
         let capacity_bytes = capacities.iter().copied().fold(0, u64::saturating_add);
         (!fits(needed_bytes, capacity_bytes)).then_some(Self::Graph {
             needed_bytes,
@@ -117,7 +132,8 @@ struct Kept {
     /// Nodes that run.
     n_nodes: usize,
     constants: FxHashSet<NodeId>,
-    state_bytes: u64,
+    /// Nodes with state.
+    states: Vec<NodeId>,
 }
 
 impl Kept {
@@ -128,7 +144,7 @@ impl Kept {
             first: NodeId(0),
             n_nodes: 0,
             constants: FxHashSet::default(),
-            state_bytes: 0,
+            states: Vec::new(),
         };
         let mut kept: Vec<Self> = Vec::new();
         kept.resize_with(columns.n_groups as usize, nothing);
@@ -139,9 +155,8 @@ impl Kept {
                 group.first = node;
             }
             group.n_nodes += 1;
-            if graph.op(node) != "Const" {
-                let state = graph.resident_bytes()[node.index()];
-                group.state_bytes = group.state_bytes.saturating_add(state);
+            if graph.op(node) != "Const" && graph.resident_bytes()[node.index()] > 0 {
+                group.states.push(node);
             }
             group
                 .constants
@@ -153,13 +168,22 @@ impl Kept {
     /// Returns the proof that the group fits nowhere.
     fn beyond(&self, candidates: &Candidates, capacities: &[u64]) -> Option<Infeasibility> {
         let graph = candidates.graph();
-        let bytes = |node: &NodeId| graph.resident_bytes()[node.index()];
-        let constants = self
-            .constants
+        let held = |node: &NodeId, kind: MemoryHolderKind| MemoryHolder {
+            kind,
+            name: graph.node_name(*node).to_owned(),
+            bytes: graph.resident_bytes()[node.index()],
+        };
+        let constants = self.constants.iter();
+        let constants = constants.map(|node| held(node, MemoryHolderKind::Constant));
+        let states = self.states.iter();
+        let states = states.map(|node| held(node, MemoryHolderKind::State));
+        let mut holders: Vec<MemoryHolder> = constants.chain(states).collect();
+        holders.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+        let needed_bytes = holders
             .iter()
-            .map(bytes)
+            .map(|it| it.bytes)
             .fold(0, u64::saturating_add);
-        let needed_bytes = constants.saturating_add(self.state_bytes);
+        holders.truncate(HOLDERS_MAX);
         let domains = &candidates.devices().memory_domain;
         let pinned = candidates.nodes().pinned[self.first.index()];
         let all = candidates.of_node(self.first).iter().copied();
@@ -171,6 +195,7 @@ impl Kept {
             node: graph.node_name(self.first).to_owned(),
             n_nodes: self.n_nodes,
             needed_bytes,
+            holders,
             largest: (candidates.device_name(device).to_owned(), capacity),
         })
     }

@@ -224,7 +224,7 @@ fn parts(shortage: &MemoryShortage) -> String {
 }
 
 /// `a`, `a and b`, `a, b and c`.
-fn list(items: &[impl fmt::Display], before_last: &str) -> String {
+pub(super) fn list(items: &[impl fmt::Display], before_last: &str) -> String {
     let mut items: Vec<String> = items.iter().map(ToString::to_string).collect();
     let last = items.pop().unwrap_or_default();
     match items.is_empty() {

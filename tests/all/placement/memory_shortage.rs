@@ -12,6 +12,7 @@ use placewright::device::DeviceSet;
 use placewright::graph::Graph;
 use placewright::graph::NodeId;
 use placewright::graph::Work;
+use placewright::memory::MemoryHolder;
 use placewright::memory::MemoryHolderKind;
 use placewright::names::DeviceId;
 use placewright::placement::Evaluator;
@@ -303,7 +304,7 @@ fn a_cause_of_several_rungs_is_reported_once() {
         "{text}"
     );
     assert_eq!(text.matches("lacks").count(), 1, "{text}");
-    assert_eq!(text.matches("--memory").count(), 1, "{text}");
+    assert_eq!(text.matches("raise the capacity").count(), 1, "{text}");
 
     // With two devices the policies fill different ones: the second shortage is reported briefly.
     let found = candidates(&graph, &cpus(&[650; 2]), 1);
@@ -311,7 +312,7 @@ fn a_cause_of_several_rungs_is_reported_once() {
         .unwrap_err()
         .to_string();
     assert_eq!(text.matches("lacks").count(), 2, "{text}");
-    assert_eq!(text.matches("--memory").count(), 1, "{text}");
+    assert_eq!(text.matches("raise the capacity").count(), 1, "{text}");
 }
 
 #[test]
@@ -342,6 +343,11 @@ fn where_no_plan_fits_the_refusal_proves_it() {
             node: "a".to_owned(),
             n_nodes: 1,
             needed_bytes: 600,
+            holders: vec![MemoryHolder {
+                kind: MemoryHolderKind::State,
+                name: "a".to_owned(),
+                bytes: 600,
+            }],
             largest: (format!("{TASK}/device:CPU:1"), 590),
         }
     );
@@ -383,6 +389,11 @@ fn a_group_keeps_each_constant_that_it_reads_once() {
             node: "first".to_owned(),
             n_nodes: 3,
             needed_bytes: 400,
+            holders: vec![MemoryHolder {
+                kind: MemoryHolderKind::Constant,
+                name: "weights".to_owned(),
+                bytes: 400,
+            }],
             largest: (format!("{TASK}/device:CPU:0"), 399),
         }
     );
