@@ -166,7 +166,8 @@ fn a_session_without_a_policy_asks_auto_if_there_is_a_choice() {
     // The engine of the process compiles a shipped policy once.
     let _first = build(2);
     let second = build(2);
-    let report = second.report().policy().unwrap();
+    let report = second.report();
+    let report = report.policy().unwrap();
     assert_eq!(report.answered_by.to_string(), "auto");
     assert!(!report.is_fallback());
     assert!(report.load.as_ref().unwrap().is_cached);

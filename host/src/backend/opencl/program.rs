@@ -181,47 +181,39 @@ impl Programs {
             ProgramCode::Source(text) => Self::head(source) + text,
             ProgramCode::SpirV(module) => return self.build_spirv(source, module),
         };
-        let key = self.key(&text);
-        let cached = self.cache.as_ref().and_then(|cache| cache.read(&key));
-        if let Some(binary) = cached {
-            match self.load(&binary) {
-                Ok(program) => return Ok(program),
-                Err(code) => debug!(
-                    target: targets::DEVICE,
-                    device = self.name,
-                    program = %source,
-                    %code,
-                    "the driver rejects its cached program; it is compiled again"
-                ),
-            }
+        let compile = || {
+            let program = Program::of_source(&self.context, &text)
+                .map_err(|code| self.refused(source, code.to_string()))?;
+            self.compile(source, &program)?;
+            Ok(program)
+        };
+        let Some(cache) = &self.cache else {
+            return compile();
+        };
+        // A driver may reject a binary of another version of itself.
+        let load = |binary: &[u8]| {
+            let program = Program::of_binary(&self.context, self.facts.id, binary)?;
+            program.build(self.facts.id, c"")?;
+            Ok(program)
+        };
+        let (program, problem) = kept(cache, &self.key(&text), load, compile, Program::binary)?;
+        match problem {
+            Some(KeepingProblem::Rejected(code)) => debug!(
+                target: targets::DEVICE,
+                device = self.name,
+                program = %source,
+                %code,
+                "the driver rejects its cached program; it is compiled again"
+            ),
+            Some(KeepingProblem::NotWritten(problem)) => warn!(
+                target: targets::DEVICE,
+                device = self.name,
+                program = %source,
+                problem,
+                "a compiled program is not cached"
+            ),
+            None => {}
         }
-        let program = Program::of_source(&self.context, &text)
-            .map_err(|code| self.refused(source, code.to_string()))?;
-        self.compile(source, &program)?;
-        if let Some(cache) = &self.cache {
-            let binary = program.binary().map_err(|code| code.to_string());
-            let kept = binary.and_then(|binary| {
-                cache
-                    .write(&key, &binary)
-                    .map_err(|error| error.to_string())
-            });
-            if let Err(problem) = kept {
-                warn!(
-                    target: targets::DEVICE,
-                    device = self.name,
-                    program = %source,
-                    problem,
-                    "a compiled program is not cached"
-                );
-            }
-        }
-        Ok(program)
-    }
-
-    /// Builds a program of its compiled form. A driver may reject that of another version of itself.
-    fn load(&self, binary: &[u8]) -> Result<Program, ffi::Code> {
-        let program = Program::of_binary(&self.context, self.facts.id, binary)?;
-        program.build(self.facts.id, c"")?;
         Ok(program)
     }
 
@@ -281,6 +273,42 @@ impl Programs {
     }
 }
 
+/// Why a program was compiled although it was kept, or why it was not kept.
+#[derive(Debug, PartialEq, Eq)]
+enum KeepingProblem {
+    /// The driver rejects the kept binary.
+    Rejected(ffi::Code),
+    /// The driver gives no binary, or the cache takes none.
+    NotWritten(String),
+}
+
+/// Loads a program from the cache, or compiles it and keeps its binary there.
+///
+/// # Errors
+/// That of `compile`.
+fn kept<P, E>(
+    cache: &CacheFolder,
+    key: &CacheKey,
+    load: impl Fn(&[u8]) -> Result<P, ffi::Code>,
+    compile: impl FnOnce() -> Result<P, E>,
+    binary: impl Fn(&P) -> Result<Vec<u8>, ffi::Code>,
+) -> Result<(P, Option<KeepingProblem>), E> {
+    let loaded = cache.read(key).map(|binary| load(&binary));
+    let mut problem = match loaded {
+        Some(Ok(program)) => return Ok((program, None)),
+        Some(Err(code)) => Some(KeepingProblem::Rejected(code)),
+        None => None,
+    };
+    let program = compile()?;
+    let written = binary(&program)
+        .map_err(|code| code.to_string())
+        .and_then(|binary| cache.write(key, &binary).map_err(|error| error.to_string()));
+    if let Err(text) = written {
+        problem = Some(KeepingProblem::NotWritten(text));
+    }
+    Ok((program, problem))
+}
+
 impl fmt::Debug for Programs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Programs").field(&self.name).finish()
@@ -289,41 +317,54 @@ impl fmt::Debug for Programs {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::cell::Cell;
+
+    use opencl3::error_codes::CL_INVALID_BINARY;
 
     use super::*;
-    use crate::backend::opencl::discover;
 
-    /// With the first device of any driver, also one that keeps programs itself.
     #[test]
-    fn compiled_programs_are_kept_and_damaged_ones_are_compiled_again() {
-        let Some(facts) = discover::devices()
-            .ok()
-            .and_then(|found| found.into_iter().next())
-        else {
-            return;
-        };
-        let facts = Arc::new(facts);
-        let context = Arc::new(Context::new(&[facts.id]).unwrap());
+    fn programs_are_kept_and_compiled_again_if_the_driver_rejects_them() {
         let folder = tempfile::tempdir().unwrap();
-        let source =
-            ProgramSource::of_source("kept.c", "KERNEL void kept(GLOBAL u32 *x) { x[0] = 1; }");
-        let compile = || {
-            let cache = Some(Arc::new(CacheFolder::open(folder.path()).unwrap()));
-            let programs = Programs::new("SYCL:0", Arc::clone(&facts), Arc::clone(&context), cache);
-            programs.function(&source, "kept").unwrap();
-            let entries = fs::read_dir(folder.path()).unwrap();
-            let paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-            assert_eq!(paths.len(), 1, "{paths:?}");
-            paths[0].clone()
+        let cache = CacheFolder::open(folder.path()).unwrap();
+        let key = CacheKey::new(CACHE_KIND, &[b"source"]);
+        let n_compiled = Cell::new(0);
+        // A program is the version of the driver that compiled it.
+        let build = |driver: u8, gives: bool| {
+            let load = |binary: &[u8]| match binary == [driver] {
+                true => Ok(driver),
+                false => Err(ffi::Code(CL_INVALID_BINARY)),
+            };
+            let compile = || {
+                n_compiled.set(n_compiled.get() + 1);
+                Ok::<_, ()>(driver)
+            };
+            let binary = |&program: &u8| match gives {
+                true => Ok(vec![program]),
+                false => Err(ffi::Code(CL_INVALID_BINARY)),
+            };
+            let built = kept(&cache, &key, load, compile, binary).unwrap();
+            assert_eq!(built.0, driver);
+            (n_compiled.get(), built.1)
         };
-        let kept = compile();
-        let first = fs::metadata(&kept).unwrap().modified().unwrap();
-        compile();
-        assert_eq!(fs::metadata(&kept).unwrap().modified().unwrap(), first);
-        let damaged = b"no program";
-        fs::write(&kept, damaged).unwrap();
-        // Drivers do not compile to the same bytes each time.
-        assert!(fs::read(compile()).unwrap().len() > damaged.len());
+        let (n, problem) = build(1, false);
+        assert_eq!(n, 1);
+        assert!(
+            matches!(problem, Some(KeepingProblem::NotWritten(_))),
+            "{problem:?}"
+        );
+        assert_eq!(build(1, true), (2, None));
+        assert_eq!(build(1, true), (2, None), "it is loaded");
+        let rejected = Some(KeepingProblem::Rejected(ffi::Code(CL_INVALID_BINARY)));
+        assert_eq!(build(2, true), (3, rejected));
+        assert_eq!(build(2, true), (3, None), "the new one is kept");
+        let refused = kept(
+            &cache,
+            &CacheKey::new(CACHE_KIND, &[b"other"]),
+            |_| Ok(0),
+            || Err::<u8, _>("refused"),
+            |_| Ok(Vec::new()),
+        );
+        assert_eq!(refused.unwrap_err(), "refused");
     }
 }
