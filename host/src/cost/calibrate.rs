@@ -5,11 +5,14 @@ mod pairs;
 
 pub use pairs::calibrate_pair;
 
+use std::hint;
+use std::iter;
 use std::mem;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::slice;
 use std::time::Duration;
+use std::time::Instant;
 
 use crate::cost::busy::LoadWatch;
 use crate::cost::calibration::Calibration;
@@ -24,6 +27,7 @@ use crate::cost::probe::ProbeError;
 use crate::cost::probe::Question;
 use crate::cost::probe::median;
 use crate::cost::probe::median_ns;
+use crate::cost::probe::nanoseconds;
 use crate::cost::probe::timed;
 use crate::cost::probe::to_f64;
 use crate::device::Device;
@@ -69,6 +73,11 @@ const TRAFFIC_BYTES_MIN: f64 = 256.0 * 1024.0;
 /// Least and most tiny kernels in a timed chain. More kernels give no further information about a
 /// queue.
 const LAUNCHES: Calls = Calls { min: 64, max: 4096 };
+
+/// Number of waits, and how long the device is idle before each. Between the runs of an app, its
+/// thread or its processor falls asleep, and each run wakes it.
+const N_WAITS: usize = 33;
+const IDLE: Duration = Duration::from_micros(200);
 
 /// Options of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -267,16 +276,25 @@ impl<'d> Bench<'d> {
     fn waits(&mut self) -> Result<(), ProbeError> {
         let one = self.ones(&[1])?;
         let probe = self.relu(&one)?;
-        let device = self.device;
-        let context = device.default_context();
-        let calls = Calls { min: 1, max: 256 };
+        let context = self.device.default_context();
+        let mut times = Vec::with_capacity(N_WAITS);
         let mut place = None;
-        let ns = median_ns(device, calls, self.budget, || {
+        // The first one compiles and allocates.
+        for is_timed in iter::once(false).chain(iter::repeat_n(true, N_WAITS)) {
+            self.device.sync().map_err(KernelError::from)?;
+            let idle = Instant::now();
+            while idle.elapsed() < IDLE {
+                hint::spin_loop();
+            }
+            let started = Instant::now();
             let output = probe.run(place.take())?;
             context.copy_to_host(&output)?;
+            if is_timed {
+                times.push(nanoseconds(started.elapsed()));
+            }
             place = Some(output);
-            Ok(())
-        })?;
+        }
+        let ns = median(times);
         let waiting_ns = (ns - self.launch_ns()).max(0.0);
         self.sample(
             "Relu of one number, read by the host".to_owned(),

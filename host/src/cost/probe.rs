@@ -352,7 +352,7 @@ pub(super) fn to_f64(n: usize) -> f64 {
     n as f64
 }
 
-fn nanoseconds(duration: Duration) -> f64 {
+pub(super) fn nanoseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e9
 }
 

@@ -122,8 +122,8 @@ impl PolicyEngine {
         })
     }
 
-    /// Returns the engine of sessions that set none: with default limits and without a cache folder.
-    /// The process has one, so that it compiles a shipped policy once.
+    /// Returns the engine of sessions that set none: with default limits, and without a cache
+    /// folder. The process has one, so that it compiles a shipped policy once.
     ///
     /// # Errors
     /// [`PolicyErrorKind::Engine`] if the machine cannot run the sandbox.

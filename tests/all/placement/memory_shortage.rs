@@ -377,6 +377,14 @@ fn a_group_keeps_each_constant_that_it_reads_once() {
     let graph = Arc::new(b.finish());
     let devices = cpus(&[399, 100]);
     let found = CandidatesBuilder::new(&graph, &devices).build().unwrap();
+    panic!(
+        "{:?} {:?}",
+        found.nodes().group,
+        graph
+            .nodes()
+            .map(|n| format!("{} {:?}", graph.node_name(n), graph.attrs(n)))
+            .collect::<Vec<_>>()
+    );
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
     let request = PolicyRequest::new(ShippedPolicy::find("priority").unwrap());
     let error = place_with_ladder(&engine, &found, &request).unwrap_err();

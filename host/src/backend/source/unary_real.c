@@ -38,6 +38,27 @@ INLINE V sigmoid_of(V x)
     return WHERE(x < 0, e / (1.0f + e), 1.0f / (1.0f + e));
 }
 
+// A rational function without branches, as in XLA: vectors of any numbers take the same time. The
+// functions of drivers have a branch per range of x, and PoCL's took 13 times as long for numbers of
+// several ranges. Beyond 3.75 the result is 1 up to its last bit.
+INLINE V erf_of(V x)
+{
+    const V edge = WHERE(x < 0, (V)-3.7439211f, (V)3.7439211f);
+    const V c = WHERE(fabs(x) > 3.7439211f, edge, x);
+    const V s = c * c;
+    V over = 0.00022905065861350646f * s + 0.0034082910107109506f;
+    over = over * s + 0.050955695062380861f;
+    over = over * s + 0.18520832239976145f;
+    over = over * s + 1.128379143519084f;
+    V under = -1.1791602954361697e-7f * s + 0.000023547966471313185f;
+    under = under * s + 0.0010179625278914885f;
+    under = under * s + 0.014070470171167667f;
+    under = under * s + 0.11098505178285362f;
+    under = under * s + 0.49746925110067538f;
+    under = under * s + 1.0f;
+    return c * over / under;
+}
+
 UNARY(abs_real, fabs(x))
 UNARY(floor_, floor(x))
 UNARY(ceil_, ceil(x))
@@ -51,7 +72,7 @@ UNARY(rsqrt_, 1.0f / sqrt(x))
 UNARY(reciprocal, 1.0f / x)
 UNARY(sigmoid, sigmoid_of(x))
 UNARY(tanh_, tanh_of(x))
-UNARY(erf_, erf(x))
+UNARY(erf_, erf_of(x))
 UNARY(erfc_, erfc(x))
 UNARY(sin_, sin(x))
 UNARY(cos_, cos(x))

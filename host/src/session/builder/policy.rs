@@ -66,9 +66,10 @@ struct Reused {
 impl SessionBuilder {
     /// Sets the policy that places the graph, instead of `auto`; TensorFlow's placement is that of
     /// `priority`. If each node has only one device, a session without this call asks no policy
-    /// ([`PlacedBy::NoChoice`]). If the policy fails, other policies place the graph ([`crate::policy::place_with_ladder`]), unless the request is
-    /// strict. [`SessionReport::policy`](crate::session::SessionReport::policy) names the policy
-    /// that answered, and those that failed.
+    /// ([`PlacedBy::NoChoice`]). If the policy fails, other policies place the graph
+    /// ([`crate::policy::place_with_ladder`]), unless the request is strict.
+    /// [`SessionReport::policy`](crate::session::SessionReport::policy) names the policy that
+    /// answered, and those that failed.
     ///
     /// If [`Self::with_saved_placement`], [`Self::with_unverified_placement`] or
     /// [`Self::with_proposal`] places the graph, the policy is asked only when
