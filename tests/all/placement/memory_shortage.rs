@@ -370,21 +370,17 @@ fn a_group_keeps_each_constant_that_it_reads_once() {
         .unwrap();
     let read = b.named("read").identity(weights).unwrap();
     let first = b.named("first").matmul(x, read).unwrap();
-    let beside = b.colocate_with(first);
-    let second = beside.named("second").matmul(x, read).unwrap();
-    beside.named("other").matmul(x, weights).unwrap();
+    let second = b.named("second").matmul(x, read).unwrap();
+    b.named("other").matmul(x, weights).unwrap();
     b.named("sum").add(first, second).unwrap();
     let graph = Arc::new(b.finish());
     let devices = cpus(&[399, 100]);
-    let found = CandidatesBuilder::new(&graph, &devices).build().unwrap();
-    panic!(
-        "{:?} {:?}",
-        found.nodes().group,
-        graph
-            .nodes()
-            .map(|n| format!("{} {:?}", graph.node_name(n), graph.attrs(n)))
-            .collect::<Vec<_>>()
-    );
+    let node = |name| graph.find_node(name).unwrap();
+    let found = CandidatesBuilder::new(&graph, &devices)
+        .with_colocation(node("first"), node("second"))
+        .with_colocation(node("first"), node("other"))
+        .build()
+        .unwrap();
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
     let request = PolicyRequest::new(ShippedPolicy::find("priority").unwrap());
     let error = place_with_ladder(&engine, &found, &request).unwrap_err();

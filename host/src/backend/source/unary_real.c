@@ -38,9 +38,9 @@ INLINE V sigmoid_of(V x)
     return WHERE(x < 0, e / (1.0f + e), 1.0f / (1.0f + e));
 }
 
-// A rational function without branches, as in XLA: vectors of any numbers take the same time. The
-// functions of drivers have a branch per range of x, and PoCL's took 13 times as long for numbers of
-// several ranges. Beyond 3.75 the result is 1 up to its last bit.
+// A rational function without branches, as in XLA: vectors of any numbers take the same time.
+// The functions of drivers have a branch per range of x, and PoCL's took 13 times as long for
+// numbers of several ranges. Beyond 3.75 the result is 1 up to its last bit.
 INLINE V erf_of(V x)
 {
     const V edge = WHERE(x < 0, (V)-3.7439211f, (V)3.7439211f);
