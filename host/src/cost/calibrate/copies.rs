@@ -145,10 +145,7 @@ fn start_copy_to_host(context: &dyn DeviceContext, tensor: &Tensor) -> StartedCo
 }
 
 /// Copies as the executor does: it leaves the wait to the device if that copies on its own.
-pub(super) fn copy_to_host(
-    context: &dyn DeviceContext,
-    tensor: &Tensor,
-) -> Result<Tensor, KernelError> {
+fn copy_to_host(context: &dyn DeviceContext, tensor: &Tensor) -> Result<Tensor, KernelError> {
     match context.copies_are_async() {
         true => start_copy_to_host(context, tensor).wait(),
         false => context.copy_to_host(tensor),
