@@ -262,7 +262,11 @@ fn three() -> Tensor {
 fn a_known_session_counts_its_runs_ops_bytes_and_calls() {
     let meter = Meter::default();
     metrics::with_local_recorder(&meter, || {
-        let session = session("tiny_add.pb", 1).build().unwrap();
+        // A session without a policy asks none on one device.
+        let session = session("tiny_add.pb", 1)
+            .with_policy(shipped("priority"))
+            .build()
+            .unwrap();
         for _ in 0..3 {
             let feeds = [("a", three()), ("b", three())];
             let fetched = session.run(&feeds, &["y:0"]).unwrap();

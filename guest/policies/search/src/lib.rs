@@ -132,6 +132,8 @@ impl Policy for Search {
         };
         let starts = Starts::find(self.objective, &tasks, devices, plan, &movable, seed);
         let Some((by, start)) = starts.best else {
+            // The rule that the last one breaks says more.
+            plan.offer()?;
             let reason = "no scheduler found a legal plan; `--log debug` shows why";
             return Err(PlaceError::Failed(reason.to_owned()));
         };

@@ -117,12 +117,7 @@ fn where_no_plan_fits_the_policy_fails() {
     let state = graph.node("state", &[5.0]);
     graph.resident_bytes(state, 100);
     let error = place(&mut Search::default(), &graph.build(), &devices).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("no scheduler found a legal plan"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("memory"), "{error}");
 }
 
 #[test]
