@@ -16,6 +16,7 @@ mod cli;
 mod compile_process;
 #[cfg(feature = "cli")]
 mod constants;
+#[cfg(feature = "cli")]
 mod control_flow;
 mod devices;
 #[cfg(feature = "cli")]
