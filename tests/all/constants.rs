@@ -80,6 +80,18 @@ fn constants_behind_identities_are_prepacked_and_held_once() {
     assert!(of_plain.prepacked_bytes > 0);
     assert_eq!(of_plain.prepacked_bytes, of_passed.prepacked_bytes);
     assert_eq!(of_plain.constant_bytes, of_passed.constant_bytes);
+    // Plans of one session share the tensor, whichever comes first.
+    let session = session(&product("", [true, true]), 1);
+    for fetch in ["passed:0", "plain:0", "passed:0"] {
+        session.run(&[("x:0", x())], &[fetch]).unwrap();
+        let devices = session.devices();
+        let device = devices.get(DeviceId(0)).unwrap();
+        let held = device.allocator(AllocatorAttributes::default()).stats();
+        assert!(
+            held.in_use_bytes < of_plain.peak_bytes() + WEIGHT_BYTES,
+            "{fetch}"
+        );
+    }
     let (both, of_both) = run([true, true], &["plain:0", "passed:0"]);
     assert_eq!(both, [plain[0].clone(), passed[0].clone()]);
     assert_eq!(of_both.constant_bytes, of_plain.constant_bytes);

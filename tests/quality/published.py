@@ -3,7 +3,9 @@
     python3 -m venv saga && saga/bin/pip install anrg-saga==2.0.2
     PYTHONHASHSEED=0 saga/bin/python tests/quality/published.py [FOLDER]
 
-FOLDER is this one, or `structured`. Replaces `heft`, `best_of_19` and `best_by` of each task graph, and keeps the optima. Only complete
+FOLDER is this one, or `structured`.
+
+Replaces `heft`, `best_of_19` and `best_by` of each task graph, and keeps the optima. Only complete
 and legal schedules count: every task has its time on one node, after its data has arrived, and
 tasks of a node do not overlap. hbmct of SAGA 2.0.2 loses tasks: when it moves a task between two
 nodes, it drops the tasks of its set on all others.

@@ -243,20 +243,36 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// Returns for each node whether it is a constant without inputs. Such a node is not executed:
-    /// the host creates the constant once, on each device that reads it. So it takes no time in
-    /// a run, is never transferred, and takes memory only on the devices that read it.
+    /// Returns for each node whether it is a constant without inputs, or an identity of such a
+    /// constant that waits for nothing else. Such a node is not executed: the host creates the
+    /// constant once, on each device whose nodes read it. So it takes no time in a run, is never
+    /// transferred, and takes memory only on the devices of its readers that run.
     pub fn constants(&self) -> Vec<bool> {
         let names = self.op_type_names().iter();
-        let is_const: Vec<bool> = names.map(|name| name == "Const").collect();
+        let of_op = |op: &str| -> Vec<bool> { names.clone().map(|name| name == op).collect() };
+        let (is_const, is_identity) = (of_op("Const"), of_op("Identity"));
         let predecessors = self.predecessors();
         let columns = self.op_type().iter().zip(self.resident_bytes());
-        let columns = self.nodes().zip(columns);
-        columns
+        let mut constants: Vec<bool> = self
+            .nodes()
+            .zip(columns)
             .map(|(node, (&op, &bytes))| {
                 bytes > 0 && is_const[op as usize] && predecessors.range(node).is_empty()
             })
-            .collect()
+            .collect();
+        if is_identity.contains(&true) {
+            let kinds = self.edge_kinds();
+            let is_preloaded = |&kind: &u8| kind & EdgeKind::PRELOADED != 0;
+            for (node, &op) in self.nodes().zip(self.op_type()) {
+                if is_identity[op as usize]
+                    && let Some(&first) = predecessors.row(node).first()
+                {
+                    constants[node as usize] = constants[first as usize]
+                        && kinds[predecessors.range(node)].iter().all(is_preloaded);
+                }
+            }
+        }
+        constants
     }
 
     /// Returns the bytes that each edge carries, 0 for control edges: [`Self::tensor_bytes`] per

@@ -248,7 +248,8 @@ pub fn constant_bytes_read(graph: &Graph<'_>) -> Vec<u64> {
     graph.nodes().map(of_node).collect()
 }
 
-/// Returns the constants that a node reads, one per edge.
+/// Returns the constants that a node reads, one per edge, also behind identities; those do not run
+/// and read none.
 fn constants_read<'a>(
     graph: &'a Graph<'_>,
     is_constant: &'a [bool],
@@ -256,8 +257,16 @@ fn constants_read<'a>(
 ) -> impl Iterator<Item = u32> + 'a {
     let tensors = &graph.edge_tensors()[graph.predecessors().range(node)];
     let producers = graph.predecessors().row(node).iter().zip(tensors);
-    let read = producers.filter(|&(&from, &tensor)| tensor != NONE && is_constant[from as usize]);
-    read.map(|(&from, _)| from)
+    let runs = !is_constant[node as usize];
+    let read = producers
+        .filter(move |&(&from, &tensor)| runs && tensor != NONE && is_constant[from as usize]);
+    read.map(|(&from, _)| {
+        let mut constant = from;
+        while let Some(&producer) = graph.predecessors().row(constant).first() {
+            constant = producer;
+        }
+        constant
+    })
 }
 
 /// Returns for each node whether it is a free constant: a constant ([`Graph::constants`]) that is
@@ -282,7 +291,8 @@ pub fn free_constants(graph: &Graph<'_>) -> Vec<bool> {
 /// are decided.
 pub fn place_constants(graph: &Graph<'_>, is_free: &[bool], devices: &mut [u32]) {
     let successors = graph.successors();
-    for node in graph.nodes().filter(|&node| is_free[node as usize]) {
+    // Readers first: identities of constants are among them.
+    for node in graph.nodes().rev().filter(|&node| is_free[node as usize]) {
         let legal = graph.candidates_of(node);
         let mut readers = successors
             .row(node)
@@ -455,6 +465,48 @@ mod tests {
     use crate::testing::GraphBuilder;
     use crate::testing::TestPlan;
     use crate::testing::cluster;
+
+    #[test]
+    fn constants_take_memory_where_readers_behind_identities_are() {
+        let devices = cluster("2xCPU").with_memory(0, 100).with_memory(1, 100);
+        let mut builder = GraphBuilder::new(&devices);
+        let weights = builder.constant("weights", 80);
+        let mut passed = weights;
+        for name in ["read", "again"] {
+            let identity = builder.node(name, &[0.0]);
+            builder.op_type(identity, "Identity");
+            builder.preloaded(identity);
+            builder.edge(passed, identity, 80);
+            passed = identity;
+        }
+        let reader = builder.node("reader", &[1.0]);
+        builder.edge(passed, reader, 80);
+        let (early, late) = (builder.node("early", &[1.0]), builder.node("late", &[0.0]));
+        builder.op_type(late, "Identity");
+        builder.edge(weights, late, 80);
+        builder.edge(early, late, 0);
+        let graph = builder.build();
+        let log = Log::silent();
+        let view = Graph::new(&graph, &log);
+        // `late` waits for a node that runs.
+        assert_eq!(view.constants(), [true, true, true, false, false, false]);
+        assert_eq!(free_constants(&view), view.constants());
+        assert_eq!(constant_bytes_read(&view), [0, 0, 0, 80, 0, 80]);
+        let mut placed = [0, 0, 0, 1, 0, 0];
+        place_constants(&view, &free_constants(&view), &mut placed);
+        assert_eq!(placed, [1, 1, 1, 1, 0, 0]);
+        let set = DeviceSet::new(&devices, &log);
+        let mut budget = MemoryBudget::new(&view, &set);
+        for node in 0..3 {
+            assert!(budget.fits(view.group()[node], 0));
+            budget.take(view.group()[node], 0);
+        }
+        let group = view.group()[reader as usize];
+        budget.take(group, 0);
+        assert!(budget.fits(group, 0), "it is held there");
+        let late = view.group()[late as usize];
+        assert!(budget.fits(late, 0) && budget.fits(late, 1));
+    }
 
     #[test]
     fn constants_take_memory_where_they_are_read() {

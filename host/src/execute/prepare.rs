@@ -21,7 +21,7 @@ use crate::graph::{Graph, NodeId};
 use crate::memory::PlannedMemory;
 use crate::names::DeviceId;
 use crate::partition::Fused;
-use crate::plan::{ExecutionPlan, MemorySpace, Settled, Step, StepId, StepKind, is_constant};
+use crate::plan::{ExecutionPlan, MemorySpace, Settled, Step, StepId, StepKind};
 use crate::tensor::{OutOfMemory, Tensor};
 use crate::trace::FusedNodes;
 
@@ -226,16 +226,12 @@ impl KernelCache {
         let settled = Settled::of(&plan, &self.graph, |step| fused.contains_key(&step));
         let mut actions = Vec::with_capacity(plan.steps().len());
         for (id, step) in plan.step_ids().map(StepId).zip(plan.steps()) {
-            let needs_none = |node| {
-                settled.is_settled[id.index()]
-                    && (!is_constant(&self.graph, node)
-                        || !settled.is_held[step.output_range()].contains(&true))
-            };
             actions.push(match step.kind {
                 StepKind::Execute(node) if fused.contains_key(&id) => {
                     Some(self.fused_action(node, step.device, &fused[&id])?)
                 }
-                StepKind::Execute(node) if needs_none(node) => None,
+                // What runs read of it is in `fixed`.
+                StepKind::Execute(_) if settled.is_settled[id.index()] => None,
                 StepKind::Execute(node) => {
                     let first_on_host = step
                         .outputs()
@@ -246,7 +242,7 @@ impl KernelCache {
                 _ => None,
             });
         }
-        let fixed = self.fixed(&plan, &settled, &actions)?;
+        let fixed = self.fixed(&plan, &settled)?;
         let is_async = plan.step_ids().map(StepId).any(|id| {
             contexts.copies_later(id) && !settled.is_settled[id.index()]
                 || matches!(&actions[id.index()], Some(Action::Kernel(kernel)) if kernel.as_async().is_some())

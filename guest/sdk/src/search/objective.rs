@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::NONE;
+use crate::graph::EdgeKind;
 use crate::plan::Plan;
+use crate::schedule::Input;
 use crate::schedule::TaskGraph;
 use crate::source::BudgetUnit;
 use crate::source::PlanSink;
@@ -171,7 +174,13 @@ impl<'a, 't, 'g> Scored<'a, 't, 'g> {
     pub fn figure(&self, figure: Figure) -> f64 {
         match figure {
             Figure::Latency => self.plan.makespan_ns(),
-            Figure::Throughput => bottleneck_ns(self.tasks, &self.plan.devices()),
+            Figure::Throughput => {
+                let makespan_ns = self.plan.makespan_ns();
+                match makespan_ns.is_finite() {
+                    true => bottleneck_ns(self.tasks, &self.plan.devices()),
+                    false => makespan_ns,
+                }
+            }
             Figure::Memory => {
                 let peaks = self.plan.peak_bytes_per_device();
                 peaks.iter().copied().max().unwrap_or(0) as f64
@@ -197,7 +206,9 @@ impl<'a, 't, 'g> Scored<'a, 't, 'g> {
         let figures = self.objective.figures().map(|figure| {
             let part = match figure {
                 Figure::Latency => makespan_ns / self.work_ns,
-                Figure::Throughput => self.figure(figure) / self.work_ns,
+                Figure::Throughput => {
+                    bottleneck_ns(self.tasks, &self.plan.devices()) / self.work_ns
+                }
                 Figure::Memory | Figure::Bytes => self.figure(figure) / self.all_bytes,
             };
             self.objective.weight(figure) * part
@@ -219,13 +230,23 @@ impl fmt::Debug for Scored<'_, '_, '_> {
 pub fn bottleneck_ns(tasks: &TaskGraph<'_, '_>, devices: &[u32]) -> f64 {
     let mut work_ns = vec![0.0; tasks.n_chips()];
     let mut transfers_ns = vec![[0.0; 2]; tasks.n_devices()];
+    let graph = tasks.graph();
+    let predecessors = graph.predecessors();
+    // Tensor and destination.
     let mut sent = BTreeSet::new();
     for node in tasks.nodes() {
         let to = devices[node as usize];
         work_ns[tasks.chip(to)] += tasks.work_ns(node, to);
-        for input in tasks.inputs(node) {
-            let from = devices[input.producer as usize];
-            if from != to && sent.insert((input.producer, input.bytes, to)) {
+        for edge in predecessors.range(node) {
+            let producer = predecessors.items[edge];
+            let (from, tensor) = (devices[producer as usize], graph.edge_tensors()[edge]);
+            let is_idle = tensor == NONE || graph.edge_kinds()[edge] & EdgeKind::PRELOADED != 0;
+            if from != to && !is_idle && sent.insert((tensor, to)) {
+                let input = Input {
+                    producer,
+                    bytes: graph.tensor_bytes()[tensor as usize],
+                    times: graph.executions()[producer as usize],
+                };
                 let time = tasks.transfer_ns(&input, from, to);
                 transfers_ns[from as usize][0] += time;
                 transfers_ns[to as usize][1] += time;
@@ -362,7 +383,11 @@ mod tests {
         }
         let memory = score("memory", &[0, 1]);
         assert_eq!(memory, plan_peak(&plan, &[0, 1]));
-        assert!(score("bytes", &[0, 7]).is_infinite(), "no such device");
+        for objective in ["bytes", "throughput"] {
+            assert!(score(objective, &[0, 7]).is_infinite(), "no such device");
+        }
+        let scored = Scored::new(Objective::of(Figure::Throughput), &tasks, plan);
+        assert!(scored.figure(Figure::Throughput).is_infinite());
     }
 
     #[expect(clippy::cast_precision_loss, reason = "small")]
@@ -373,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tensor_is_sent_once_to_each_device() {
+    fn transfers_count_where_they_leave_and_arrive_and_feeds_do_not() {
         let devices = cluster("3xA").with_links(0.0, 1.0);
         let mut graph = GraphBuilder::new(&devices);
         let source = graph.node("source", &[1.0]);
@@ -381,16 +406,21 @@ mod tests {
             let reader = graph.node(&format!("reader{index}"), &[1.0]);
             graph.edge(source, reader, 50);
         }
+        // What is fed is where it is read.
+        let fed = graph.node("fed", &[0.0]);
+        graph.preloaded(fed);
+        let last = graph.node("last", &[0.0]);
+        graph.edge(fed, last, 9_000);
         let graph = graph.build();
         let log = Log::silent();
         let (view, set) = (Graph::new(&graph, &log), DeviceSet::new(&devices, &log));
         let tasks = TaskGraph::new(&view, &set);
-        assert_eq!(bottleneck_ns(&tasks, &[0; 5]), 5.0);
-        assert_eq!(bottleneck_ns(&tasks, &[0, 1, 1, 1, 1]), 50.0);
+        assert_eq!(bottleneck_ns(&tasks, &[0; 7]), 5.0);
+        assert_eq!(bottleneck_ns(&tasks, &[0, 1, 1, 1, 1, 0, 1]), 200.0);
         assert_eq!(
-            bottleneck_ns(&tasks, &[0, 1, 1, 2, 2]),
-            100.0,
-            "both leave it"
+            bottleneck_ns(&tasks, &[0, 1, 1, 2, 2, 0, 1]),
+            200.0,
+            "all leave it"
         );
     }
 }

@@ -16,10 +16,9 @@ impl KernelCache {
         &self,
         plan: &ExecutionPlan,
         settled: &Settled,
-        actions: &[Option<Action>],
     ) -> Result<Vec<Option<Tensor>>, ExecuteError> {
         let mut fixed: Vec<Option<Tensor>> = vec![None; plan.values().len()];
-        for (step, action) in plan.steps().iter().zip(actions) {
+        for step in plan.steps() {
             let output = step.first_output as usize;
             if step.n_outputs == 0 {
                 continue;
@@ -28,19 +27,9 @@ impl KernelCache {
                 continue;
             };
             let value = &plan.values()[output];
-            let key = (constant, value.device, value.space);
-            fixed[output] = Some(match action {
-                Some(Action::Constant(own)) => self.shared_constant(key, own),
-                _ => self.constant(key)?,
-            });
+            fixed[output] = Some(self.constant((constant, value.device, value.space))?);
         }
         Ok(fixed)
-    }
-
-    /// Returns the tensor of a constant in a memory: the one that is there, or else this one.
-    fn shared_constant(&self, key: ConstantKey, own: &Tensor) -> Tensor {
-        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
-        copies.entry(key).or_insert_with(|| own.clone()).clone()
     }
 
     /// Returns the tensor of a constant in a memory, created there once. The device of the node
