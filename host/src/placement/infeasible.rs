@@ -20,6 +20,7 @@ use crate::graph::TensorId;
 use crate::memory::MemoryHolder;
 use crate::memory::MemoryHolderKind;
 use crate::memory::fits;
+use crate::plan::is_constant;
 use crate::tensor::show_bytes;
 
 /// Maximum number of constants and states that a proof names.
@@ -148,8 +149,12 @@ impl Kept {
         };
         let mut kept: Vec<Self> = Vec::new();
         kept.resize_with(columns.n_groups as usize, nothing);
-        // A constant is kept where it is read, and what does not run reads nothing.
-        for node in graph.nodes().filter(|&node| !graph.is_preloaded(node)) {
+        // A constant is kept where it is read. What does not run reads nothing, and neither does a
+        // placeholder with a default, if it is fed.
+        let runs = |node: &NodeId| {
+            !graph.is_preloaded(*node) && !graph.op(*node).starts_with("Placeholder")
+        };
+        for node in graph.nodes().filter(runs) {
             let group = &mut kept[columns.group[node.index()] as usize];
             if group.n_nodes == 0 {
                 group.first = node;
@@ -212,8 +217,7 @@ fn constants_of<'a>(
     edges.filter_map(move |edge| {
         let tensor = graph.edge_tensors()[edge];
         let is_read = tensor != NONE && kinds[edge] & EdgeKind::HOST_MEMORY == 0;
-        is_read
-            .then(|| graph.constant_of(TensorId(tensor)))
-            .flatten()
+        let constant = is_read.then(|| graph.constant_of(TensorId(tensor)));
+        constant.flatten().filter(|&node| is_constant(graph, node))
     })
 }

@@ -7,6 +7,7 @@
 use crate::candidates::Candidates;
 use crate::device::PlainKernels;
 use crate::graph::NodeId;
+use crate::graph::TensorId;
 use crate::memory::fits;
 use crate::memory::whole::Shortage;
 use crate::memory::whole::Whole;
@@ -127,10 +128,11 @@ impl Capacity {
             *most = (*most).max(graph.workspace_bytes()[node.index()]);
         }
         for_each_transfer(graph, devices, |transfer| {
-            let producer = NodeId(graph.tensor_nodes()[transfer.tensor as usize]);
-            let (sums, bytes) = match stays(producer) {
-                true => (&mut staying, graph.resident_bytes()[producer.index()]),
-                false => (&mut made, graph.tensor_bytes()[transfer.tensor as usize]),
+            // Also behind nodes that pass a constant on.
+            let constant = graph.constant_of(TensorId(transfer.tensor));
+            let (sums, bytes) = match constant.filter(|&node| stays(node)) {
+                Some(node) => (&mut staying, graph.resident_bytes()[node.index()]),
+                None => (&mut made, graph.tensor_bytes()[transfer.tensor as usize]),
             };
             add(sums, transfer.destination, bytes);
         });

@@ -111,6 +111,10 @@ fn add_readers_of(graph: &Graph, constant: NodeId, devices: &[u32], holders: &mu
         let readers = successors.range(node.index()).filter(|&position| {
             graph.edge_tensors()[graph.successor_edges()[position] as usize] != NONE
         });
+        // It is fetched from where it is.
+        if node != constant && readers.clone().next().is_none() {
+            holders.push(devices[node.index()]);
+        }
         for reader in readers.map(|position| NodeId(successors.items[position])) {
             if graph.is_preloaded(reader) {
                 passing.push(reader);

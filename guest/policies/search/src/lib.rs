@@ -158,7 +158,9 @@ impl Policy for Search {
         let outcome = anneal(graph, plan, &movable, start.clone(), limits, random);
         let (by, start, best) = match starts.on_one {
             Some(on_one) if outcome.best.makespan_ns >= wanted_ns => {
-                if on_one.devices != outcome.best.devices {
+                let is_offered = (&on_one.devices, &on_one.start_order)
+                    == (&outcome.best.devices, &outcome.best.start_order);
+                if !is_offered {
                     plan.set_devices(&on_one.devices);
                     plan.set_start_order(&on_one.start_order);
                     plan.offer()?;

@@ -15,9 +15,9 @@ const PRELUDE: &str = concat!(
     include_str!("../source/prelude_common.h")
 );
 
-/// The macro with which programs request that each multiplication and each addition is rounded
-/// (`NO_CONTRACTION` of the dialect).
-const UNCONTRACTED: &str = "FUSED";
+/// The macro of the dialect with which programs request that each multiplication and each addition
+/// is rounded. In CUDA, it holds for the whole program.
+const UNCONTRACTED: &str = "NO_CONTRACTION";
 
 /// The prefix of architectures that mean PTX, which a driver translates, rather than machine code.
 const VIRTUAL: &str = "compute_";
@@ -150,7 +150,7 @@ pub fn compile(source: &ProgramSource, architecture: &str) -> Result<Vec<u8>, Co
         code,
     };
     let mut options = vec![format!("--gpu-architecture={architecture}")];
-    if source.defines.iter().any(|(name, _)| name == UNCONTRACTED) {
+    if code.contains(UNCONTRACTED) {
         options.push("--fmad=false".to_owned());
     }
     let compiling = Program::new(&text, &source.name).map_err(failed)?;

@@ -1,6 +1,8 @@
 // Functions of one real number. Fused programs (fused.c) use the expressions for lanes.
 
 #ifndef FUSED
+NO_CONTRACTION
+
 #define V f32
 #define UNARY(name, expression)                                                    \
     KERNEL void name(GLOBAL const T *RESTRICT in, GLOBAL T *RESTRICT out, Index n) \
