@@ -87,10 +87,9 @@ fn constants_behind_identities_are_prepacked_and_held_once() {
         let devices = session.devices();
         let device = devices.get(DeviceId(0)).unwrap();
         let held = device.allocator(AllocatorAttributes::default()).stats();
-        assert!(
-            held.in_use_bytes < of_plain.peak_bytes() + WEIGHT_BYTES,
-            "{fetch}"
-        );
+        let of_plan = of_plain.prepacked_bytes + of_plain.run_bytes;
+        let most = WEIGHT_BYTES + 2 * of_plan;
+        assert!(held.in_use_bytes <= most, "{fetch}: {held:?} {most}");
     }
     let (both, of_both) = run([true, true], &["plain:0", "passed:0"]);
     assert_eq!(both, [plain[0].clone(), passed[0].clone()]);
