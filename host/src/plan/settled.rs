@@ -18,7 +18,7 @@ pub(crate) struct Settled {
     constants: Vec<Option<TensorId>>,
     /// Per value whether it is fixed and a step of a run reads it. Only such constants are kept: a
     /// constant that is read only on other devices takes no memory on its own device.
-    pub(crate) is_held: Vec<bool>,
+    is_held: Vec<bool>,
 }
 
 impl Settled {
@@ -36,7 +36,7 @@ impl Settled {
                 continue;
             }
             let sent = |transfer: usize| plan.transfers()[transfer].sent;
-            let (is_one, constant) = match step.kind {
+            let (settles, constant) = match step.kind {
                 StepKind::Execute(_) if is_fused(id) => (false, None),
                 StepKind::Execute(node) => {
                     let constant = match graph.op(node) {
@@ -60,8 +60,8 @@ impl Settled {
                 }
                 StepKind::Feed(_) | StepKind::Fetch(_) => (false, None),
             };
-            is_settled[id.index()] = is_one;
-            if is_one {
+            is_settled[id.index()] = settles;
+            if settles {
                 constants[step.output_range()].fill(constant);
                 for &successor in plan.successors().row(id.index()) {
                     n_waits[successor as usize] -= 1;

@@ -11,9 +11,9 @@
 //! depend on clocks, so equal graphs, devices and seeds give equal plans, unless a deadline ends
 //! the call.
 //!
-//! `objective` says what is minimized ([`placewright_guest::search::Objective`]). With another one
-//! than the time of a run, `score` and `start_score` are metrics, and the figures that have a
-//! weight.
+//! `objective` says what is minimized ([`placewright_guest::search::Objective`]). If it is not
+//! `latency` alone, plans are compared by a score, and `pipeline` is asked too if throughput has a
+//! weight. The metrics are then `score`, `start_score`, `makespan_ns` and the figures with a weight.
 
 use placewright_guest::Assignment;
 use placewright_guest::Config;
