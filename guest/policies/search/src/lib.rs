@@ -13,7 +13,7 @@
 //!
 //! `objective` says what is minimized ([`placewright_guest::search::Objective`]). If it is not
 //! `latency` alone, plans are compared by a score, and `pipeline` is asked too if throughput has a
-//! weight. The metrics are then `score`, `start_score`, `makespan_ns` and the figures with a weight.
+//! weight. The metrics are then `score`, `start_score`, `makespan_ns` and the weighted figures.
 
 use placewright_guest::Assignment;
 use placewright_guest::Config;
