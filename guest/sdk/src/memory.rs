@@ -43,11 +43,15 @@
 //! # Ok::<(), PlaceError>(())
 //! ```
 
+mod streaming;
+
 use crate::NONE;
 use crate::algorithm::Assignment;
 use crate::devices::DeviceSet;
 use crate::graph::Graph;
 use crate::plan::Plan;
+
+pub use streaming::stream;
 
 /// The free memory of the devices, per memory domain, while groups are placed.
 ///

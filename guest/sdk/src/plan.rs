@@ -84,6 +84,13 @@ impl<'a> Plan<'a> {
         self.sink.set_queues(queue);
     }
 
+    /// Sets the constants that are streamed: each stays on the device of its own node, and every
+    /// run copies it to the readers on other devices, when their other inputs are there. Until it
+    /// is set, no constant is streamed, and each is held by the devices that read it.
+    pub fn set_streamed(&self, constants: &[u32]) {
+        self.sink.set_streamed(constants);
+    }
+
     /// Returns whether anyone reads reasons. If not, [`Self::explain`] does nothing.
     pub fn explain_wanted(&self) -> bool {
         self.sink.explain_wanted()

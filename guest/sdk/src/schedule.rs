@@ -56,6 +56,7 @@ use crate::memory::MemoryBudget;
 use crate::memory::contiguous_stages;
 use crate::memory::free_constants;
 use crate::memory::place_constants;
+use crate::memory::stream;
 use crate::plan::Plan;
 use crate::plan::Reasons;
 use crate::source::Violation;
@@ -301,7 +302,8 @@ impl Offered {
 /// `schedule` gets the memory that it has to respect, `None` while memory is not tight. If the host
 /// refuses the plan because the tensors of a run need more, that memory is reserved and `schedule`
 /// is called again, up to four times. If that does not help, the graph is divided into
-/// [`contiguous_stages`].
+/// [`contiguous_stages`]. If they lack memory, too, constants of a schedule without regard to
+/// memory are streamed ([`stream`]).
 ///
 /// # Errors
 /// The rule that the last plan breaks.
@@ -329,8 +331,25 @@ pub fn offer(
                     plan,
                     "not enough memory, contiguous stages are tried: {violation}"
                 );
-                plan.offer_devices(&contiguous_stages(graph, devices, plan))?;
-                true
+                let stages = contiguous_stages(graph, devices, plan);
+                match plan.offer_devices(&stages) {
+                    Err(violation) if is_short(&violation) => {
+                        debug!(plan, "stages lack memory, streaming is tried: {violation}");
+                        scheduled = schedule(None);
+                        place_constants(graph, &is_free_constant, &mut scheduled.devices);
+                        let order = start_order(&scheduled.start_ns, scheduled.makespan_ns);
+                        plan.set_start_order(&order);
+                        if stream(graph, devices, plan, &mut scheduled.devices).is_none() {
+                            return Err(violation);
+                        }
+                        plan.offer()?;
+                        false
+                    }
+                    offered => {
+                        offered?;
+                        true
+                    }
+                }
             }
             Err(violation) if is_short(&violation) => {
                 memory_rounds += 1;

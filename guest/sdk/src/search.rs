@@ -42,8 +42,19 @@ pub struct Found {
     pub devices: Vec<u32>,
     /// Start order of each node, larger first.
     pub start_order: Vec<i32>,
+    /// The streamed constants ([`Plan::set_streamed`]).
+    pub streamed: Vec<u32>,
     /// The host's estimate, in ns; +inf if the plan is not legal.
     pub makespan_ns: f64,
+}
+
+impl Found {
+    /// Makes it the host's plan.
+    pub fn set(&self, plan: &Plan<'_>) {
+        plan.set_devices(&self.devices);
+        plan.set_start_order(&self.start_order);
+        plan.set_streamed(&self.streamed);
+    }
 }
 
 /// When a search ends, whatever the budget of the call.
@@ -223,11 +234,17 @@ impl<'w, 'g> Walk<'w, 'g> {
         }
         plan.set_devices(&start.devices);
         plan.set_start_order(&start_order);
+        plan.set_streamed(&start.streamed);
+        // Those that are streamed stay where they are kept.
+        let mut is_free_constant = free_constants(graph);
+        for &constant in &start.streamed {
+            is_free_constant[constant as usize] = false;
+        }
         Self {
             graph,
             plan,
             movable,
-            is_free_constant: free_constants(graph),
+            is_free_constant,
             devices: start.devices.clone(),
             sequence,
             start_order,

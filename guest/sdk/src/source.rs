@@ -110,7 +110,8 @@ pub struct Profile {
 /// The reason why a plan is refused (WIT `planning.violation`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Name of the rule: `length`, `device`, `pinned`, `candidate`, `group`, `memory` or `queue`.
+    /// Name of the rule: `length`, `device`, `pinned`, `candidate`, `group`, `streamed`, `memory` or
+    /// `queue`.
     pub rule: String,
     /// The first node that breaks it.
     pub node: u32,
@@ -223,6 +224,7 @@ pub trait PlanSink {
     fn peak_bytes_per_device(&self) -> Vec<u64>;
     fn set_start_order(&self, order: &[i32]);
     fn set_queues(&self, queue: &[u32]);
+    fn set_streamed(&self, constants: &[u32]);
     fn explain_wanted(&self) -> bool;
     fn explain(&self, nodes: &[u32], reason: &str);
     fn metric(&self, name: &str, value: f64);

@@ -185,6 +185,10 @@ where
         self.outer.set_queues(queue);
     }
 
+    fn set_streamed(&self, constants: &[u32]) {
+        self.outer.set_streamed(constants);
+    }
+
     fn explain_wanted(&self) -> bool {
         self.outer.explain_wanted()
     }

@@ -57,5 +57,6 @@ pub use isolate::isolate_function_calls;
 pub use options::{Argument, OpArguments, PlacementOptions};
 pub(crate) use origin::Origin;
 pub(crate) use origin::ops_of;
+pub(crate) use proposal::PlanColumns;
 pub use proposal::{Explanation, Proposal};
 pub(crate) use restrict::Restriction;

@@ -1,6 +1,7 @@
 //! Measures one device: matmuls, elementwise ops, sums, launches, waits, and its link to the host.
 
 mod copies;
+mod first_reads;
 mod pairs;
 
 pub use pairs::calibrate_pair;
@@ -189,6 +190,7 @@ pub fn calibrate_with_progress(
         bench.copies(LinkDirection::ToHost)
     });
     bench.attempt("copies both ways", Bench::copies_both_ways);
+    bench.attempt("first reads", Bench::first_reads);
     bench.budget = options.budget * 3 / 4 / u32::try_from(families().len()).unwrap_or(1);
     bench.kernels_by_family(begins);
     let mut found = bench.found;

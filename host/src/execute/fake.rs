@@ -334,6 +334,7 @@ pub(crate) struct Sketch {
     pub(crate) graph: Arc<Graph>,
     pub(crate) devices: Vec<u32>,
     pub(crate) start_order: Option<Vec<i32>>,
+    pub(crate) streamed: Vec<u32>,
 }
 
 impl Sketch {
@@ -389,6 +390,7 @@ impl Sketch {
             graph: Arc::new(assembler.finish()),
             devices,
             start_order: None,
+            streamed: Vec::new(),
         }
     }
 
@@ -428,11 +430,13 @@ impl Sketch {
     ) -> Result<ExecutionPlan, PartitionError> {
         let assignment = Assignment {
             graph: &self.graph,
-            devices: &self.devices,
+            columns: PlanColumns {
+                start_order: self.start_order.as_deref(),
+                streamed: &self.streamed,
+                ..PlanColumns::of_devices(&self.devices)
+            },
             has_one_memory,
             host_memory: &HostMemory::default(),
-            start_order: self.start_order.as_deref(),
-            queues: None,
         };
         partition(&assignment, request)
     }

@@ -11,6 +11,7 @@ use super::fits;
 use super::sweep::Peak;
 use super::sweep::Sweep;
 use crate::candidates::Candidates;
+use crate::candidates::PlanColumns;
 use crate::device::PlainKernels;
 use crate::graph::NONE;
 use crate::graph::NodeId;
@@ -126,13 +127,12 @@ impl<'a> Whole<'a> {
     /// steps than a plan can number. `plain_kernels` belongs to the candidates.
     pub(crate) fn new(
         candidates: &'a Candidates,
-        devices: &'a [u32],
-        start_order: Option<&'a [i32]>,
+        columns: PlanColumns<'a>,
         plain_kernels: &PlainKernels,
     ) -> Option<Self> {
         let graph = candidates.graph();
         let has_one_memory = has_one_memory(candidates.device_set());
-        let assignment = Assignment::new(candidates, &has_one_memory, devices, start_order, None);
+        let assignment = Assignment::new(candidates, &has_one_memory, columns);
         let plan = Arc::new(partition(&assignment, &RunRequest::whole(graph)).ok()?);
         // Without kernels nothing is executed on this host, so nothing is fused.
         let rewritten = candidates.kernels().and_then(|kernels| {
@@ -151,7 +151,7 @@ impl<'a> Whole<'a> {
             shapes: shapes.collect(),
             n_runs: candidates.n_concurrent_runs(),
             candidates,
-            devices,
+            devices: columns.devices,
             plan,
             settled,
         })

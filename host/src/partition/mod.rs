@@ -17,7 +17,7 @@ mod rewrite;
 
 pub(crate) use rewrite::{Fused, Rewritten, rewrite};
 
-use crate::candidates::{Candidates, HostMemory};
+use crate::candidates::{Candidates, HostMemory, PlanColumns};
 use crate::device::DeviceSet;
 use crate::graph::{BodyId, Graph, LoopError, NodeId, TensorId};
 use crate::names::DeviceId;
@@ -127,16 +127,12 @@ pub enum PartitionError {
 pub(crate) struct Assignment<'a> {
     /// The graph.
     pub(crate) graph: &'a Graph,
-    /// Device per node.
-    pub(crate) devices: &'a [u32],
+    /// Devices and start order of its nodes, and what is streamed.
+    pub(crate) columns: PlanColumns<'a>,
     /// Per device whether it has one memory space.
     pub(crate) has_one_memory: &'a [bool],
     /// Host-memory arguments of the kernels.
     pub(crate) host_memory: &'a HostMemory,
-    /// Start order, larger first.
-    pub(crate) start_order: Option<&'a [i32]>,
-    /// Compute queues.
-    pub(crate) queues: Option<&'a [u32]>,
 }
 
 impl<'a> Assignment<'a> {
@@ -145,22 +141,18 @@ impl<'a> Assignment<'a> {
     pub(crate) fn new(
         candidates: &'a Candidates,
         has_one_memory: &'a [bool],
-        devices: &'a [u32],
-        start_order: Option<&'a [i32]>,
-        queues: Option<&'a [u32]>,
+        columns: PlanColumns<'a>,
     ) -> Self {
         Self {
             graph: candidates.graph(),
-            devices,
+            columns,
             has_one_memory,
             host_memory: candidates.host_memory(),
-            start_order,
-            queues,
         }
     }
 
     fn device(&self, node: NodeId) -> DeviceId {
-        DeviceId(self.devices[node.index()])
+        DeviceId(self.columns.devices[node.index()])
     }
 }
 
@@ -197,7 +189,7 @@ pub(crate) fn partition(
             });
         }
     }
-    partitioner::Partitioner::new(assignment, &pruned, bodies).partition(request)
+    partitioner::Partitioner::new(assignment, &pruned, bodies, request).partition(request)
 }
 
 #[cfg(test)]

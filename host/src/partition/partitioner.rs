@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::prune::Pruned;
 use super::{Assignment, PartitionError, RunRequest};
-use crate::graph::{Bodies, BodyId, Csr, EdgeKind, NONE, NodeId, TensorId};
+use crate::graph::{Bodies, BodyId, Csr, IDENTITY, NONE, NodeId, TensorId};
 use crate::names::DeviceId;
 use crate::plan::{
     BackInput, ExecutionPlan, Feed, Fetch, MemorySpace, Partition, Payload, Step, StepId, StepKind,
@@ -32,6 +32,7 @@ pub(super) struct Partitioner<'a> {
     control_arrivals: FxHashMap<(NodeId, DeviceId), StepId>,
     /// (from, to) steps.
     edges: Vec<(StepId, StepId)>,
+    fetches: &'a [TensorId],
 }
 
 impl<'a> Partitioner<'a> {
@@ -39,6 +40,7 @@ impl<'a> Partitioner<'a> {
         assignment: &'a Assignment<'a>,
         pruned: &'a Pruned,
         bodies: &'a Bodies,
+        request: &'a RunRequest,
     ) -> Self {
         Self {
             assignment,
@@ -50,6 +52,7 @@ impl<'a> Partitioner<'a> {
             arrivals: FxHashMap::default(),
             control_arrivals: FxHashMap::default(),
             edges: Vec::new(),
+            fetches: &request.fetches,
         }
     }
 
@@ -68,8 +71,8 @@ impl<'a> Partitioner<'a> {
         // Node ids are topological, and a transfer is added with its first consumer. So step ids
         // are topological, too.
         for node in self.assignment.graph.nodes() {
-            if self.pruned.runs[node.index()] {
-                self.execute(node)?;
+            if self.pruned.runs[node.index()] && !self.passes_on_streamed(node) {
+                self.execute(node, &[])?;
             }
         }
         for (index, &tensor) in (0u32..).zip(&request.fetches) {
@@ -82,29 +85,68 @@ impl<'a> Partitioner<'a> {
         self.finish()
     }
 
-    fn execute(&mut self, node: NodeId) -> Result<(), PartitionError> {
+    /// Checks whether a node is an `Identity` of a streamed constant. It executes when its first
+    /// reader needs it, so that the constant does not arrive long before.
+    fn passes_on_streamed(&self, node: NodeId) -> bool {
+        let graph = self.assignment.graph;
+        let edge = graph.predecessors().range(node.index()).start;
+        graph.op(node) == IDENTITY
+            && graph.is_preloaded(node)
+            && self.assignment.columns.is_streamed(graph, edge)
+            && graph.op(NodeId(graph.predecessors().items[edge])) != IDENTITY
+    }
+
+    /// Adds the step of a node, and the transfers that it reads. Streamed constants arrive after
+    /// the steps `after`, and after all else that the node waits for: they take memory for as
+    /// short a time as possible.
+    fn execute(&mut self, node: NodeId, after: &[StepId]) -> Result<(), PartitionError> {
         let graph = self.assignment.graph;
         let device = self.assignment.device(node);
-        let mut inputs = SmallVec::new();
+        let mut inputs: SmallVec<[ValueId; 3]> = SmallVec::new();
+        let mut streamed: SmallVec<[(usize, usize); 3]> = SmallVec::new();
         let mut waits: SmallVec<[StepId; 4]> = SmallVec::new();
         for (slot, edge) in graph.predecessors().range(node.index()).enumerate() {
             let producer = NodeId(graph.predecessors().items[edge]);
             match graph.edge_tensors()[edge] {
                 NONE => waits.extend(self.control_arrival(producer, device, to_u32(edge)?)?),
+                _ if self.assignment.columns.is_streamed(graph, edge) => {
+                    streamed.push((slot, edge));
+                    inputs.push(ValueId(NONE));
+                }
                 tensor => {
                     let tensor = TensorId(tensor);
                     let space = self.input_space(node, slot, tensor);
-                    inputs.push(self.arrival(tensor, device, space, to_u32(edge)?)?);
+                    inputs.push(self.arrival(tensor, device, space, to_u32(edge)?, &[])?);
                 }
             }
         }
-        let priority = self
-            .assignment
-            .start_order
-            .map_or(0, |order| order[node.index()]);
         let body = self.bodies.of_node(node);
+        if !streamed.is_empty() {
+            let mut after: SmallVec<[StepId; 4]> = SmallVec::from_slice(after);
+            // A Merge executes although an input is dead, which must not end the others.
+            if body == BodyId::OUTERMOST && !matches!(graph.op(node), "Merge" | "RefMerge") {
+                let others = inputs.iter().filter(|&&value| value != ValueId(NONE));
+                after.extend(others.map(|value| self.writers[value.index()]));
+                after.extend_from_slice(&waits);
+            }
+            for (slot, edge) in streamed {
+                let tensor = TensorId(graph.edge_tensors()[edge]);
+                let producer = graph.producer(tensor).0;
+                if self.executes[producer.index()] == NONE && !self.pruned.fed.contains_key(&tensor)
+                {
+                    // Its other readers may be in another branch.
+                    let is_alone = graph.successors().row(producer.index()).len() == 1
+                        && !self.fetches.contains(&tensor);
+                    self.execute(producer, if is_alone { &after } else { &[] })?;
+                }
+                let space = self.input_space(node, slot, tensor);
+                inputs[slot] = self.arrival(tensor, device, space, to_u32(edge)?, &after)?;
+            }
+        }
+        let start_order = self.assignment.columns.start_order;
+        let priority = start_order.map_or(0, |order| order[node.index()]);
         let step = self.push_step(StepKind::Execute(node), device, inputs, priority, body)?;
-        if let Some(queues) = self.assignment.queues {
+        if let Some(queues) = self.assignment.columns.queues {
             self.plan.steps[step.index()].queue = queues[node.index()];
         }
         self.edges
@@ -130,7 +172,7 @@ impl<'a> Partitioner<'a> {
             // No forward edge has carried the tensor, so it has no number. Transfers are named by
             // the edges that they serve: this one by the first of the Merge.
             let first = graph.predecessors().range(edge.to.index()).start;
-            let value = self.arrival(edge.tensor, device, space, to_u32(first)?)?;
+            let value = self.arrival(edge.tensor, device, space, to_u32(first)?, &[])?;
             self.plan.values[value.index()].n_readers += 1;
             self.plan.back_inputs.push(BackInput {
                 step: StepId(self.executes[edge.to.index()]),
@@ -147,6 +189,7 @@ impl<'a> Partitioner<'a> {
         let fetch = if let Some(&feed) = self.pruned.fed.get(&tensor) {
             Fetch::Fed(tensor, feed)
         } else {
+            self.ensure_executed(tensor)?;
             let value = self.home(tensor);
             let device = self.plan.values[value.index()].device;
             let inputs = SmallVec::from_slice(&[value]);
@@ -160,13 +203,14 @@ impl<'a> Partitioner<'a> {
     }
 
     /// Returns the value that readers on `device` read: the producer's own value, or the one that a
-    /// transfer or feed writes.
+    /// transfer or feed writes. `after`: the steps after which a streamed constant is sent.
     fn arrival(
         &mut self,
         tensor: TensorId,
         device: DeviceId,
         space: MemorySpace,
         edge: u32,
+        after: &[StepId],
     ) -> Result<ValueId, PartitionError> {
         let key = (tensor, device, space);
         if let Some(&feed) = self.pruned.fed.get(&tensor) {
@@ -181,14 +225,19 @@ impl<'a> Partitioner<'a> {
             self.arrivals.insert(key, value);
             return Ok(value);
         }
+        self.ensure_executed(tensor)?;
         let sent = self.home(tensor);
         let home = &self.plan.values[sent.index()];
         let (source, source_space) = (home.device, home.space);
         if (source, source_space) == (device, space) {
             return Ok(sent);
         }
-        // A reference may change between two reads, so each reader has its own transfer.
-        let is_shared = !self.assignment.graph.tensor_is_ref(tensor);
+        // A reference may change between two reads, so each reader has its own transfer. So has
+        // each reader of a streamed constant: a copy that waits for the next one takes memory, and
+        // if a reader is in a branch that is not taken, nothing is copied for it.
+        let graph = self.assignment.graph;
+        let is_streamed = self.assignment.columns.is_streamed(graph, edge as usize);
+        let is_shared = !graph.tensor_is_ref(tensor) && !is_streamed;
         if is_shared && let Some(&value) = self.arrivals.get(&key) {
             return Ok(value);
         }
@@ -206,12 +255,39 @@ impl<'a> Partitioner<'a> {
             sent: Some(sent),
             received: None,
         })?;
+        if is_streamed {
+            let transfer = TransferId(to_u32(self.plan.transfers.len() - 1)?);
+            self.send_after(transfer, receive, after);
+        }
         let value = self.push_value(receive, tensor, device, space)?;
         if let Some(transfer) = self.plan.transfers.last_mut() {
             transfer.received = Some(value);
         }
-        self.arrivals.insert(key, value);
+        if is_shared {
+            self.arrivals.insert(key, value);
+        }
         Ok(value)
+    }
+
+    /// Adds the step of an `Identity` of a streamed constant, if it has none yet.
+    fn ensure_executed(&mut self, tensor: TensorId) -> Result<(), PartitionError> {
+        let producer = self.assignment.graph.producer(tensor).0;
+        match self.executes[producer.index()] {
+            NONE => self.execute(producer, &[]),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the send of a transfer wait for steps of its own body.
+    fn send_after(&mut self, transfer: TransferId, receive: StepId, after: &[StepId]) {
+        let send = StepId(receive.0 - 1);
+        debug_assert_eq!(self.plan.step(send).kind, StepKind::Send(transfer));
+        let body = self.plan.step(send).body;
+        for &step in after {
+            if self.plan.step(step).body == body {
+                self.edges.push((step, send));
+            }
+        }
     }
 
     /// Returns the step on `device` to wait for instead of `producer`; `None` if there is nothing
@@ -229,6 +305,9 @@ impl<'a> Partitioner<'a> {
             return Ok(None);
         }
         let source = self.assignment.device(producer);
+        if self.executes[producer.index()] == NONE {
+            self.execute(producer, &[])?;
+        }
         let runs = StepId(self.executes[producer.index()]);
         if source == device {
             return Ok(Some(runs));
@@ -252,9 +331,10 @@ impl<'a> Partitioner<'a> {
         Ok(Some(receive))
     }
 
-    /// Checks whether an edge comes from a node that does not run.
+    /// Checks whether an edge comes from a node that does not run, and is not streamed.
     fn is_preloaded(&self, edge: u32) -> bool {
-        self.assignment.graph.edge_kinds()[edge as usize] & EdgeKind::PRELOADED != 0
+        let graph = self.assignment.graph;
+        self.assignment.columns.is_preloaded(graph, edge as usize)
     }
 
     /// Adds a send and a receive; returns the receive.

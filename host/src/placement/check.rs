@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::candidates::Candidates;
 use crate::candidates::Explanation;
+use crate::candidates::PlanColumns;
 use crate::candidates::Proposal;
 use crate::device::DeviceSet;
 use crate::graph::Graph;
@@ -14,7 +15,6 @@ use crate::partition::PartitionError;
 use crate::partition::RunRequest;
 use crate::partition::has_one_memory;
 use crate::partition::partition;
-use crate::placement::legality::Draft;
 use crate::placement::legality::first_violation;
 use crate::placement::memory::Capacity;
 use crate::placement::summary::PlacementSummary;
@@ -32,27 +32,27 @@ pub struct Placement {
     devices: Vec<u32>,
     start_order: Option<Vec<i32>>,
     queues: Option<Vec<u32>>,
+    streamed: Vec<u32>,
     explanations: Vec<Explanation>,
     metrics: Vec<(String, f64)>,
 }
 
 /// Checks a proposal against the rules, in this order: `length`, `device` (in range), `pinned`,
-/// `candidate`, `group`, `memory` (the plan fits into each memory, see [`crate::memory`]), `queue`.
+/// `candidate`, `group`, `streamed` (only constants are), `memory` (the plan fits into each memory,
+/// see [`crate::memory`]), `queue`.
 ///
 /// # Errors
 /// The first [`Violation`]: the first broken rule, at its first node, with the legal alternatives.
-pub fn check(candidates: &Candidates, proposal: Proposal) -> Result<Placement, Violation> {
-    let plan = Draft {
-        devices: &proposal.devices,
-        start_order: proposal.start_order.as_deref(),
-        queues: proposal.queues.as_deref(),
-    };
-    first_violation(candidates, plan, &Capacity::of(candidates))?;
+pub fn check(candidates: &Candidates, mut proposal: Proposal) -> Result<Placement, Violation> {
+    proposal.streamed.sort_unstable();
+    proposal.streamed.dedup();
+    first_violation(candidates, proposal.columns(), &Capacity::of(candidates))?;
     Ok(Placement {
         candidates: candidates.clone(),
         devices: proposal.devices,
         start_order: proposal.start_order,
         queues: proposal.queues,
+        streamed: proposal.streamed,
         explanations: proposal.explanations,
         metrics: proposal.metrics,
     })
@@ -61,12 +61,7 @@ pub fn check(candidates: &Candidates, proposal: Proposal) -> Result<Placement, V
 impl Placement {
     /// Checks the placement against other candidates for the same graph and devices.
     pub(super) fn checked_against(mut self, candidates: &Candidates) -> Result<Self, Violation> {
-        let plan = Draft {
-            devices: &self.devices,
-            start_order: self.start_order.as_deref(),
-            queues: self.queues.as_deref(),
-        };
-        first_violation(candidates, plan, &Capacity::of(candidates))?;
+        first_violation(candidates, self.columns(), &Capacity::of(candidates))?;
         self.candidates = candidates.clone();
         Ok(self)
     }
@@ -109,6 +104,21 @@ impl Placement {
         self.queues.as_deref()
     }
 
+    /// Returns the constants that stay on the device of their own node, and that each run copies to
+    /// readers on other devices; ascending.
+    pub fn streamed(&self) -> &[u32] {
+        &self.streamed
+    }
+
+    pub(crate) fn columns(&self) -> PlanColumns<'_> {
+        PlanColumns {
+            devices: &self.devices,
+            start_order: self.start_order(),
+            queues: self.queues(),
+            streamed: &self.streamed,
+        }
+    }
+
     /// Returns the policy's reasons for its choices.
     pub fn explanations(&self) -> &[Explanation] {
         &self.explanations
@@ -126,13 +136,7 @@ impl Placement {
     /// [`PartitionError`] if the request does not fit the graph.
     pub fn partition(&self, request: &RunRequest) -> Result<ExecutionPlan, PartitionError> {
         let has_one_memory = has_one_memory(self.device_set());
-        let assignment = Assignment::new(
-            &self.candidates,
-            &has_one_memory,
-            &self.devices,
-            self.start_order.as_deref(),
-            self.queues.as_deref(),
-        );
+        let assignment = Assignment::new(&self.candidates, &has_one_memory, self.columns());
         partition(&assignment, request)
     }
 
@@ -140,7 +144,7 @@ impl Placement {
     /// computes them anew.
     pub fn run_transfers(&self) -> Vec<RunTransfer> {
         let mut transfers = Vec::new();
-        for_each_run_transfer(&self.candidates, &self.devices, |transfer| {
+        for_each_run_transfer(&self.candidates, self.columns(), |transfer| {
             transfers.push(transfer);
         });
         transfers
@@ -149,6 +153,6 @@ impl Placement {
     /// Returns statistics of the placement. Each call computes them anew, in time linear in the
     /// graph.
     pub fn summary(&self) -> PlacementSummary {
-        summarize(&self.candidates, &self.devices)
+        summarize(&self.candidates, self.columns())
     }
 }

@@ -16,6 +16,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::candidates::Candidates;
+use crate::candidates::PlanColumns;
 use crate::cost::JOIN_NS;
 use crate::cost::SERIAL_DISPATCH_NS;
 use crate::cost::SHARED_DISPATCH_NS;
@@ -101,15 +102,17 @@ impl PlanEstimate {
     pub(super) fn makespan_ns(
         &mut self,
         candidates: &Candidates,
-        schedule: Schedule<'_>,
+        plan: PlanColumns<'_>,
         measured: Option<&[MeasuredWork]>,
     ) -> f64 {
         if let Some(known) = self.makespan_ns {
             return known;
         }
+        let (schedule, streamed) = (schedule_of(plan), StreamedReads::of(candidates, plan));
         let durations = |dispatch_ns: u32| PlanDurations {
             candidates,
             measured,
+            streamed: &streamed,
             is_host: &self.is_host,
             links: &self.links,
             transfers_ns: &self.transfers_ns,
@@ -160,12 +163,14 @@ impl PlanEstimate {
     pub(super) fn schedule(
         &mut self,
         candidates: &Candidates,
-        schedule: Schedule<'_>,
+        plan: PlanColumns<'_>,
     ) -> PlanSchedule {
-        let makespan_ns = self.makespan_ns(candidates, schedule, None);
+        let makespan_ns = self.makespan_ns(candidates, plan, None);
+        let (schedule, streamed) = (schedule_of(plan), StreamedReads::of(candidates, plan));
         let durations = |dispatch_ns: u32| PlanDurations {
             candidates,
             measured: None,
+            streamed: &streamed,
             is_host: &self.is_host,
             links: &self.links,
             transfers_ns: &self.transfers_ns,
@@ -187,6 +192,62 @@ impl PlanEstimate {
             transfers: estimate.transfers().to_vec(),
             end_ns,
         }
+    }
+}
+
+fn schedule_of(plan: PlanColumns<'_>) -> Schedule<'_> {
+    Schedule {
+        devices: plan.devices,
+        start_order: plan.start_order,
+        queues: plan.queues,
+    }
+}
+
+/// The reads of streamed constants. A reader waits for its other inputs, and then for the copy:
+/// both together are its work.
+#[derive(Debug, Default)]
+struct StreamedReads {
+    /// Reader, constant, and the device that keeps it; ascending.
+    reads: Vec<(u32, NodeId, u32)>,
+}
+
+impl StreamedReads {
+    fn of(candidates: &Candidates, plan: PlanColumns<'_>) -> Self {
+        let graph = candidates.graph();
+        let mut reads = Vec::new();
+        for &constant in plan.streamed {
+            // Also behind nodes that pass it on.
+            let mut passing = vec![NodeId(constant)];
+            while let Some(node) = passing.pop() {
+                let positions = graph.successors().range(node.index());
+                for position in positions {
+                    let edge = graph.successor_edges()[position] as usize;
+                    let reader = NodeId(graph.successors().items[position]);
+                    if graph.edge_tensors()[edge] == NONE {
+                        continue;
+                    }
+                    match graph.is_preloaded(reader) {
+                        true => passing.push(reader),
+                        false => {
+                            let keeper = plan.devices[constant as usize];
+                            reads.push((reader.0, NodeId(constant), keeper));
+                        }
+                    }
+                }
+            }
+        }
+        reads.sort_unstable();
+        Self { reads }
+    }
+
+    /// Returns what a node on a device reads from other devices: constants, and their devices.
+    fn of_reader(&self, node: u32, device: u32) -> impl Iterator<Item = (NodeId, u32)> + '_ {
+        let first = self.reads.partition_point(|&(reader, ..)| reader < node);
+        let reads = self.reads[first..].iter();
+        let reads = reads.take_while(move |&&(reader, ..)| reader == node);
+        reads
+            .filter(move |&&(_, _, keeper)| keeper != device)
+            .map(|&(_, constant, keeper)| (constant, keeper))
     }
 }
 
@@ -389,6 +450,7 @@ pub(crate) struct MeasuredWork {
 struct PlanDurations<'a> {
     candidates: &'a Candidates,
     measured: Option<&'a [MeasuredWork]>,
+    streamed: &'a StreamedReads,
     is_host: &'a [bool],
     links: &'a [LinkRates],
     transfers_ns: &'a FxHashMap<(u32, u32, u32), f64>,
@@ -449,6 +511,24 @@ impl PlanDurations<'_> {
         }
     }
 
+    /// Returns the time of the copies of streamed constants that a node waits for. They are made
+    /// once, also before a loop, and not for a branch that is not taken.
+    fn streaming_ns(&self, node: u32, device: u32) -> f64 {
+        if self.streamed.reads.is_empty() {
+            return 0.0;
+        }
+        let graph = self.candidates.graph();
+        let copies = self.streamed.of_reader(node, device);
+        let copies = copies.map(|(constant, keeper)| {
+            let first = graph.output_range(constant).start;
+            let tensor = u32::try_from(first).unwrap_or(NONE);
+            let link = self.link(keeper, device);
+            let (latency_ns, busy_ns) = transfer_ns(self.candidates, tensor, link);
+            latency_ns + busy_ns
+        });
+        self.executions(node).min(1.0) * copies.sum::<f64>()
+    }
+
     fn executions(&self, node: u32) -> f64 {
         if let Some(measured) = self.measured {
             return measured[node as usize].executions;
@@ -474,10 +554,11 @@ impl Durations for PlanDurations<'_> {
 
     fn work_ns(&self, node: u32, device: u32) -> f64 {
         let kernels_ns = self.kernels_ns(node, device);
-        match self.is_host[device as usize] && kernels_ns > 0.0 {
-            true => kernels_ns + self.executions(node) * self.dispatch_ns,
-            false => kernels_ns,
-        }
+        let dispatch_ns = match self.is_host[device as usize] && kernels_ns > 0.0 {
+            true => self.executions(node) * self.dispatch_ns,
+            false => 0.0,
+        };
+        kernels_ns + dispatch_ns + self.streaming_ns(node, device)
     }
 
     fn n_threads(&self, node: u32, device: u32) -> f64 {

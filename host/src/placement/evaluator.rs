@@ -1,9 +1,8 @@
 //! The evaluation of plans while a policy searches: the contract's resource `plan`, without its
 //! wire types.
 
-use placewright_guest::estimate::Schedule;
-
 use crate::candidates::Candidates;
+use crate::candidates::PlanColumns;
 use crate::candidates::Proposal;
 use crate::cost::FEED_NS;
 use crate::cost::FETCH_NS;
@@ -14,7 +13,6 @@ use crate::placement::check::Placement;
 use crate::placement::estimate::MeasuredWork;
 use crate::placement::estimate::PlanEstimate;
 use crate::placement::estimate::is_fetched;
-use crate::placement::legality::Draft;
 use crate::placement::legality::before_memory;
 use crate::placement::legality::check_queues;
 use crate::placement::legality::first_violation;
@@ -44,6 +42,8 @@ pub struct Evaluator {
     devices: Vec<u32>,
     start_order: Option<Vec<i32>>,
     queues: Option<Vec<u32>>,
+    /// Ascending.
+    streamed: Vec<u32>,
     /// Created by the first evaluation.
     estimate: Option<PlanEstimate>,
     members: Option<Members>,
@@ -60,19 +60,15 @@ impl Placement {
         evaluator.set_devices(self.devices());
         evaluator.set_start_order(self.start_order().map(<[i32]>::to_vec));
         evaluator.set_queues(self.queues().map(<[u32]>::to_vec));
+        evaluator.set_streamed(self.streamed());
         evaluator
     }
 
     /// Returns the expected time of one run, in ns, if the nodes take these times, and transfers
     /// what `profile` has measured.
     pub(crate) fn makespan_of_ns(&self, measured: &[MeasuredWork], profile: &RunProfile) -> f64 {
-        let schedule = Schedule {
-            devices: self.devices(),
-            start_order: self.start_order(),
-            queues: self.queues(),
-        };
         let mut estimate = PlanEstimate::new(self.candidates(), Some(profile));
-        estimate.makespan_ns(self.candidates(), schedule, Some(measured))
+        estimate.makespan_ns(self.candidates(), self.columns(), Some(measured))
     }
 
     /// Returns the expected time of one run of the whole graph, in ns: the makespan by the cost
@@ -108,6 +104,7 @@ impl Evaluator {
             devices: Vec::new(),
             start_order: None,
             queues: None,
+            streamed: Vec::new(),
             estimate: None,
             members: None,
             standing: None,
@@ -191,6 +188,19 @@ impl Evaluator {
         }
     }
 
+    /// Sets the constants that stay on the device of their own node, and that each run copies to
+    /// readers on other devices. Any values are accepted; rules are applied later.
+    pub fn set_streamed(&mut self, constants: &[u32]) {
+        self.streamed.clear();
+        self.streamed.extend_from_slice(constants);
+        self.streamed.sort_unstable();
+        self.streamed.dedup();
+        self.standing = None;
+        if let Some(estimate) = &mut self.estimate {
+            estimate.invalidate();
+        }
+    }
+
     /// Returns the expected duration of one run of the current plan, in ns: a list schedule over
     /// costs, links, start order, queues and chips. +inf if the plan is not legal.
     pub fn makespan_ns(&mut self) -> f64 {
@@ -205,7 +215,7 @@ impl Evaluator {
         if self.is_legal() {
             None
         } else {
-            first_violation(&self.candidates, self.draft(), &self.capacity).err()
+            first_violation(&self.candidates, self.columns(), &self.capacity).err()
         }
     }
 
@@ -217,7 +227,7 @@ impl Evaluator {
         }
         let graph = self.candidates.graph();
         let mut sum = 0u64;
-        for_each_run_transfer(&self.candidates, &self.devices, |transfer| {
+        for_each_run_transfer(&self.candidates, self.columns(), |transfer| {
             sum = sum.saturating_add(transfer.bytes(graph).unwrap_or(0));
         });
         sum
@@ -233,10 +243,8 @@ impl Evaluator {
         if matches!(self.standing(), Standing::Illegal) {
             return none;
         }
-        let start_order = self.start_order.as_deref();
-        let peaks =
-            self.capacity
-                .peak_bytes_per_device(&self.candidates, &self.devices, start_order);
+        let plan = self.columns();
+        let peaks = self.capacity.peak_bytes_per_device(&self.candidates, plan);
         peaks.unwrap_or(none)
     }
 
@@ -252,6 +260,7 @@ impl Evaluator {
                     devices: self.devices.clone(),
                     start_order: self.start_order.clone(),
                     queues: self.queues.clone(),
+                    streamed: self.streamed.clone(),
                     ..Proposal::default()
                 });
                 Ok(())
@@ -269,11 +278,12 @@ impl Evaluator {
         self.offered
     }
 
-    fn draft(&self) -> Draft<'_> {
-        Draft {
+    fn columns(&self) -> PlanColumns<'_> {
+        PlanColumns {
             devices: &self.devices,
             start_order: self.start_order.as_deref(),
             queues: self.queues.as_deref(),
+            streamed: &self.streamed,
         }
     }
 
@@ -289,15 +299,12 @@ impl Evaluator {
     }
 
     fn find_standing(&self) -> Standing {
-        let (candidates, draft) = (&self.candidates, self.draft());
-        let breaks_queues = |queues| check_queues(candidates, draft.devices, queues).is_err();
-        if before_memory(candidates, draft).is_err() || draft.queues.is_some_and(breaks_queues) {
+        let (candidates, plan) = (&self.candidates, self.columns());
+        let breaks_queues = |queues| check_queues(candidates, plan.devices, queues).is_err();
+        if before_memory(candidates, plan).is_err() || plan.queues.is_some_and(breaks_queues) {
             return Standing::Illegal;
         }
-        match self
-            .capacity
-            .is_short(candidates, draft.devices, draft.start_order)
-        {
+        match self.capacity.is_short(candidates, plan) {
             true => Standing::LacksMemory,
             false => Standing::Legal,
         }
@@ -313,13 +320,18 @@ impl Evaluator {
             return;
         }
         if let Some(estimate) = &mut self.estimate {
-            estimate.invalidate_node(node);
+            match self.streamed.is_empty() {
+                true => estimate.invalidate_node(node),
+                // A constant that moves changes the work of its readers.
+                false => estimate.invalidate(),
+            }
         }
         // A legal plan stays legal if whole groups move to their candidates and memory suffices.
         // Otherwise the rules are applied again.
         let stays = self.candidates.is_legal(NodeId(node), device)
             && self.candidates.nodes().pinned[node as usize] == crate::graph::NONE
             && self.queues.is_none()
+            && self.streamed.is_empty()
             && self.capacity.is_ample();
         if !(stays && matches!(self.standing, Some(Standing::Legal))) {
             self.standing = None;
@@ -331,12 +343,13 @@ impl Evaluator {
         let estimate = self
             .estimate
             .get_or_insert_with(|| PlanEstimate::new(&self.candidates, self.candidates.profile()));
-        let schedule = Schedule {
+        let plan = PlanColumns {
             devices: &self.devices,
             start_order: self.start_order.as_deref(),
             queues: self.queues.as_deref(),
+            streamed: &self.streamed,
         };
-        estimate.makespan_ns(&self.candidates, schedule, None)
+        estimate.makespan_ns(&self.candidates, plan, None)
     }
 }
 

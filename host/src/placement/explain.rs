@@ -235,6 +235,7 @@ impl Placement {
             devices: plan.devices().to_vec(),
             start_order: self.start_order().map(<[i32]>::to_vec),
             queues: self.queues().map(<[u32]>::to_vec),
+            streamed: self.streamed().to_vec(),
             ..Proposal::default()
         };
         check(self.candidates(), proposal)

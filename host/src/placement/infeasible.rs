@@ -30,13 +30,15 @@ const HOLDERS_MAX: usize = 3;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Infeasibility {
-    /// What nodes of one device keep there is more than any device has that may run them.
+    /// What nodes of one device need there at one time is more than any device has that may run
+    /// them: their state, and the constants of the node that reads most. The other constants may be
+    /// streamed.
     Group {
         /// A node of the colocation group.
         node: String,
         /// Nodes of the group.
         n_nodes: usize,
-        /// The constants that they read, and their state, in bytes.
+        /// Those constants and the state, in bytes.
         needed_bytes: u64,
         /// The three largest constants and states, the largest first.
         holders: Vec<MemoryHolder>,
@@ -65,10 +67,10 @@ impl fmt::Display for Infeasibility {
             } => {
                 let needed = show_bytes(*needed_bytes);
                 match n_nodes {
-                    1 => write!(f, "`{node}` keeps {needed} of constants and state")?,
+                    1 => write!(f, "`{node}` needs {needed} of constants and state")?,
                     n => write!(
                         f,
-                        "`{node}` and the {} nodes that must be on its device keep {needed} of constants and state",
+                        "`{node}` and the {} nodes that must be on its device need {needed} of constants and state at one time",
                         n - 1
                     )?,
                 }
@@ -133,6 +135,8 @@ struct Kept {
     /// Nodes that run.
     n_nodes: usize,
     constants: FxHashSet<NodeId>,
+    /// The constants of the node that reads most bytes of them.
+    most: FxHashSet<NodeId>,
     /// Nodes with state.
     states: Vec<NodeId>,
 }
@@ -145,11 +149,18 @@ impl Kept {
             first: NodeId(0),
             n_nodes: 0,
             constants: FxHashSet::default(),
+            most: FxHashSet::default(),
             states: Vec::new(),
         };
         let mut kept: Vec<Self> = Vec::new();
         kept.resize_with(columns.n_groups as usize, nothing);
-        // A constant is kept where it is read. What does not run reads nothing, and neither does a
+        let size = |nodes: &FxHashSet<NodeId>| {
+            let bytes = nodes
+                .iter()
+                .map(|node| graph.resident_bytes()[node.index()]);
+            bytes.fold(0, u64::saturating_add)
+        };
+        // A constant is needed where it is read. What does not run reads nothing, and neither does a
         // placeholder with a default, if it is fed.
         let runs = |node: &NodeId| {
             !graph.is_preloaded(*node) && !graph.op(*node).starts_with("Placeholder")
@@ -163,9 +174,11 @@ impl Kept {
             if graph.op(node) != "Const" && graph.resident_bytes()[node.index()] > 0 {
                 group.states.push(node);
             }
-            group
-                .constants
-                .extend(constants_of(candidates, graph, node));
+            let read: FxHashSet<NodeId> = constants_of(candidates, graph, node).collect();
+            group.constants.extend(&read);
+            if size(&read) > size(&group.most) {
+                group.most = read;
+            }
         }
         kept
     }
@@ -178,7 +191,7 @@ impl Kept {
             name: graph.node_name(*node).to_owned(),
             bytes: graph.resident_bytes()[node.index()],
         };
-        let constants = self.constants.iter();
+        let constants = self.most.iter();
         let constants = constants.map(|node| held(node, MemoryHolderKind::Constant));
         let states = self.states.iter();
         let states = states.map(|node| held(node, MemoryHolderKind::State));

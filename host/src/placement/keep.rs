@@ -21,6 +21,7 @@ use serde::Serialize;
 
 use crate::candidates::Candidates;
 use crate::candidates::PlacementHint;
+use crate::candidates::PlanColumns;
 use crate::candidates::Restriction;
 use crate::candidates::short_device_name;
 use crate::graph::NONE;
@@ -533,7 +534,7 @@ impl<'a> Memories<'a> {
             movable.sort_by_key(|&index| (std::cmp::Reverse(size(index)), index));
             let suffices = |n_freed: usize| {
                 let devices = self.devices_without(groups, &movable[..n_freed], domain);
-                !capacity.lacks(self.candidates, &devices, domain)
+                !capacity.lacks(self.candidates, PlanColumns::of_devices(&devices), domain)
             };
             if movable.is_empty() || suffices(0) {
                 continue;

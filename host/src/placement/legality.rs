@@ -1,34 +1,29 @@
 //! The rules for proposals, in their fixed order.
 
 use crate::candidates::Candidates;
+use crate::candidates::PlanColumns;
+use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
 use crate::placement::memory::Capacity;
 use crate::placement::shortage::MemoryShortage;
 use crate::placement::violation::Violation;
+use crate::plan::is_constant;
 
 /// More devices than this are counted rather than named.
 const MAX_DEVICES_NAMED: usize = 8;
-
-/// The parts of a plan that rules check.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Draft<'a> {
-    pub(super) devices: &'a [u32],
-    pub(super) start_order: Option<&'a [i32]>,
-    pub(super) queues: Option<&'a [u32]>,
-}
 
 /// Finds the first broken rule. A legal plan with enough memory takes one pass over the nodes; the
 /// search for the first rule and node starts only if that pass fails. `capacity` belongs to the
 /// candidates' devices.
 pub(super) fn first_violation(
     candidates: &Candidates,
-    plan: Draft<'_>,
+    plan: PlanColumns<'_>,
     capacity: &Capacity,
 ) -> Result<(), Violation> {
     before_memory(candidates, plan)?;
-    if let Some(shortage) = capacity.shortage(candidates, plan.devices, plan.start_order) {
+    if let Some(shortage) = capacity.shortage(candidates, plan) {
         return Err(Violation::Memory {
             node: shortage.node,
             shortage: Box::new(MemoryShortage::new(candidates, plan.devices, shortage)),
@@ -40,7 +35,10 @@ pub(super) fn first_violation(
 }
 
 /// Checks the rules that come before `memory`.
-pub(super) fn before_memory(candidates: &Candidates, plan: Draft<'_>) -> Result<(), Violation> {
+pub(super) fn before_memory(
+    candidates: &Candidates,
+    plan: PlanColumns<'_>,
+) -> Result<(), Violation> {
     let n_nodes = candidates.graph().n_nodes();
     let lengths = [
         ("devices", Some(plan.devices.len())),
@@ -61,7 +59,23 @@ pub(super) fn before_memory(candidates: &Candidates, plan: Draft<'_>) -> Result<
     if !nodes_are_legal(candidates, plan.devices) {
         return Err(node_violation(candidates, plan.devices));
     }
-    Ok(())
+    check_streamed(candidates.graph(), plan.streamed)
+}
+
+/// Checks the rule `streamed`: constants only.
+fn check_streamed(graph: &Graph, streamed: &[u32]) -> Result<(), Violation> {
+    let n_nodes = graph.n_nodes();
+    let is_constant = |id: u32| (id as usize) < n_nodes && is_constant(graph, NodeId(id));
+    match streamed.iter().find(|&&id| !is_constant(id)) {
+        None => Ok(()),
+        Some(&id) => Err(Violation::Streamed {
+            node: NodeId(if (id as usize) < n_nodes { id } else { 0 }),
+            what: match graph.nodes().nth(id as usize) {
+                Some(node) => format!("node `{}` (op {})", graph.node_name(node), graph.op(node)),
+                None => format!("node {id}, which does not exist (the graph has {n_nodes})"),
+            },
+        }),
+    }
 }
 
 /// Checks that every node is on an existing device that is a candidate, its pin, and that of its

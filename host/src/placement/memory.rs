@@ -5,6 +5,7 @@
 //! time: one for all plans of a graph, and one per plan.
 
 use crate::candidates::Candidates;
+use crate::candidates::PlanColumns;
 use crate::device::PlainKernels;
 use crate::graph::NodeId;
 use crate::graph::TensorId;
@@ -19,7 +20,7 @@ use crate::plan::is_constant;
 pub(super) struct Capacity {
     /// Per memory domain.
     bytes: Vec<u64>,
-    /// Whether every plan fits.
+    /// Whether every plan that streams nothing fits.
     is_ample: bool,
     /// Kept between plans of a search.
     plain_kernels: PlainKernels,
@@ -45,7 +46,7 @@ impl Capacity {
         }
     }
 
-    /// Whether every plan fits, so that none needs a check.
+    /// Whether every plan that streams nothing fits, so that none needs a check.
     pub(super) fn is_ample(&self) -> bool {
         self.is_ample
     }
@@ -54,27 +55,21 @@ impl Capacity {
     pub(super) fn shortage(
         &self,
         candidates: &Candidates,
-        devices: &[u32],
-        start_order: Option<&[i32]>,
+        plan: PlanColumns<'_>,
     ) -> Option<Shortage> {
-        if self.is_ample || self.is_certain(candidates, devices) {
+        if self.is_certain(candidates, plan) {
             return None;
         }
-        let whole = Whole::new(candidates, devices, start_order, &self.plain_kernels)?;
+        let whole = Whole::new(candidates, plan, &self.plain_kernels)?;
         whole.shortage(&self.bytes)
     }
 
     /// Whether [`Self::shortage`] finds one. Takes less time: it does not describe the shortage.
-    pub(super) fn is_short(
-        &self,
-        candidates: &Candidates,
-        devices: &[u32],
-        start_order: Option<&[i32]>,
-    ) -> bool {
-        if self.is_ample || self.is_certain(candidates, devices) {
+    pub(super) fn is_short(&self, candidates: &Candidates, plan: PlanColumns<'_>) -> bool {
+        if self.is_certain(candidates, plan) {
             return false;
         }
-        let whole = Whole::new(candidates, devices, start_order, &self.plain_kernels);
+        let whole = Whole::new(candidates, plan, &self.plain_kernels);
         whole.is_some_and(|whole| whole.is_short(&self.bytes))
     }
 
@@ -83,27 +78,39 @@ impl Capacity {
     pub(super) fn peak_bytes_per_device(
         &self,
         candidates: &Candidates,
-        devices: &[u32],
-        start_order: Option<&[i32]>,
+        plan: PlanColumns<'_>,
     ) -> Option<Vec<u64>> {
-        let whole = Whole::new(candidates, devices, start_order, &self.plain_kernels)?;
+        let whole = Whole::new(candidates, plan, &self.plain_kernels)?;
         Some(whole.peak_bytes_per_device())
     }
 
     /// Whether one memory is too small for a plan whose devices exist.
-    pub(super) fn lacks(&self, candidates: &Candidates, devices: &[u32], domain: usize) -> bool {
+    pub(super) fn lacks(
+        &self,
+        candidates: &Candidates,
+        plan: PlanColumns<'_>,
+        domain: usize,
+    ) -> bool {
         let alone = |(index, &bytes): (usize, &u64)| match index == domain {
             true => bytes,
             false => u64::MAX,
         };
         let alone: Vec<u64> = self.bytes.iter().enumerate().map(alone).collect();
-        let whole = Whole::new(candidates, devices, None, &self.plain_kernels);
+        let whole = Whole::new(candidates, plan, &self.plain_kernels);
         whole.is_some_and(|whole| whole.is_short(&alone))
     }
 
     /// Whether the plan fits even if no tensor of a run is ever freed: everything that is resident
     /// or produced on a device, and a copy of every tensor that its nodes read from other devices.
-    fn is_certain(&self, candidates: &Candidates, devices: &[u32]) -> bool {
+    fn is_certain(&self, candidates: &Candidates, plan: PlanColumns<'_>) -> bool {
+        // Copies of streamed constants, one for each reader, are not counted here.
+        if !plan.streamed.is_empty() {
+            return false;
+        }
+        if self.is_ample {
+            return true;
+        }
+        let devices = plan.devices;
         let graph = candidates.graph();
         let domains = &candidates.devices().memory_domain;
         let n_runs = candidates.n_concurrent_runs();

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::candidates::Candidates;
 use crate::candidates::Proposal;
+use crate::graph::NodeId;
 use crate::placement::check::Placement;
 use crate::placement::check::check;
 use crate::placement::digest::Digest;
@@ -47,6 +48,9 @@ pub struct SavedPlacement {
     /// Compute queues, if the policy set them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub queues: BTreeMap<String, u32>,
+    /// Names of the constants that each run copies to readers on other devices, if there are any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streamed: Vec<String>,
 }
 
 /// Why a saved placement cannot be used.
@@ -154,6 +158,11 @@ impl SavedPlacement {
             devices: named().zip(device_names).collect(),
             start_order: named().zip(start_order.iter().copied()).collect(),
             queues: named().zip(queues.iter().copied()).collect(),
+            streamed: placement
+                .streamed()
+                .iter()
+                .map(|&node| graph.node_name(NodeId(node)).to_owned())
+                .collect(),
         }
     }
 
@@ -260,6 +269,11 @@ impl SavedPlacement {
         }
         proposal.start_order = (!start_order.is_empty()).then_some(start_order);
         proposal.queues = (!queues.is_empty()).then_some(queues);
+        for name in &self.streamed {
+            let node = graph.find_node(name);
+            let node = node.ok_or_else(|| SavedPlacementError::UnknownNode(name.clone()))?;
+            proposal.streamed.push(node.0);
+        }
         Ok(check(candidates, proposal)?)
     }
 

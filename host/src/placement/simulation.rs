@@ -100,13 +100,8 @@ impl Placement {
     /// Simulates one run of the whole graph.
     pub fn simulate(&self) -> Simulation {
         let candidates = self.candidates();
-        let schedule = placewright_guest::estimate::Schedule {
-            devices: self.devices(),
-            start_order: self.start_order(),
-            queues: self.queues(),
-        };
         let mut estimate = PlanEstimate::new(candidates, candidates.profile());
-        let schedule = estimate.schedule(candidates, schedule);
+        let schedule = estimate.schedule(candidates, self.columns());
         let mut links: Vec<SimulatedLink> = link_names(candidates)
             .into_iter()
             .map(|name| SimulatedLink {

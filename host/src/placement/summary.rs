@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::candidates::Candidates;
+use crate::candidates::PlanColumns;
 use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
@@ -37,14 +38,15 @@ pub struct DeviceSummary {
     /// Nodes placed on it.
     pub n_nodes: u64,
     /// Constants that its nodes read, and state of its nodes, such as variables. A constant is held
-    /// by each device that reads it, wherever its node is placed.
+    /// by each device that reads it, wherever its node is placed; a streamed one by the device of its
+    /// node only.
     pub resident_bytes: u64,
     /// Estimated time of all its nodes in sequence.
     pub work_ns: f64,
 }
 
-pub(super) fn summarize(candidates: &Candidates, devices: &[u32]) -> PlacementSummary {
-    let graph = candidates.graph();
+pub(super) fn summarize(candidates: &Candidates, plan: PlanColumns<'_>) -> PlacementSummary {
+    let (graph, devices) = (candidates.graph(), plan.devices);
     let mut summary = PlacementSummary {
         devices: candidates
             .device_set()
@@ -68,14 +70,14 @@ pub(super) fn summarize(candidates: &Candidates, devices: &[u32]) -> PlacementSu
         entry.work_ns += candidates.work_ns(node, DeviceId(device));
         let resident = graph.resident_bytes()[node.index()];
         if resident > 0 {
-            holders_of(graph, node, devices, &mut holders);
+            holders_of(graph, node, plan, &mut holders);
             for &holder in &holders {
                 let sum = &mut summary.devices[holder as usize].resident_bytes;
                 *sum = sum.saturating_add(resident);
             }
         }
     }
-    for_each_run_transfer(candidates, devices, |transfer| {
+    for_each_run_transfer(candidates, plan, |transfer| {
         if transfer.tensor.is_none() {
             summary.n_signals += 1;
             return;
@@ -90,10 +92,12 @@ pub(super) fn summarize(candidates: &Candidates, devices: &[u32]) -> PlacementSu
 }
 
 /// Lists the devices that hold the resident bytes of a node: for a constant that does not run the
-/// devices that read it, otherwise its own. A constant that nothing reads is fetched from its own.
-fn holders_of(graph: &Graph, node: NodeId, devices: &[u32], holders: &mut Vec<u32>) {
+/// devices that read it, otherwise its own. A constant that nothing reads is fetched from its own,
+/// and a streamed one is sent from there.
+fn holders_of(graph: &Graph, node: NodeId, plan: PlanColumns<'_>, holders: &mut Vec<u32>) {
+    let devices = plan.devices;
     holders.clear();
-    if graph.is_preloaded(node) {
+    if graph.is_preloaded(node) && plan.streamed.binary_search(&node.0).is_err() {
         add_readers_of(graph, node, devices, holders);
         holders.sort_unstable();
         holders.dedup();

@@ -1,7 +1,7 @@
 //! Transfers between devices: one per tensor and destination device.
 
 use crate::candidates::Candidates;
-use crate::graph::EdgeKind;
+use crate::candidates::PlanColumns;
 use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
@@ -73,12 +73,14 @@ impl RunTransfer {
 /// transfers of the partitioned plan ([`crate::plan::ExecutionPlan::run_transfers`]): one per
 /// tensor and memory that reads it, one per edge for a reference, and one per waiting device for a
 /// control dependency. Constants and placeholders move nothing in a run: constants are copied to
-/// their readers before it, and placeholders are fed there.
+/// their readers before it, and placeholders are fed there. Only streamed constants are copied in a
+/// run, once for each reader.
 pub(super) fn for_each_run_transfer(
     candidates: &Candidates,
-    devices: &[u32],
+    plan: PlanColumns<'_>,
     mut visit: impl FnMut(RunTransfer),
 ) {
+    let devices = plan.devices;
     let graph = candidates.graph();
     let host_memory = candidates.host_memory();
     let has_two_memories: Vec<bool> = candidates
@@ -87,7 +89,8 @@ pub(super) fn for_each_run_transfer(
         .map(|(_, device)| !device.attributes().has_one_memory())
         .collect();
     let successors = graph.successors();
-    // Tensor, destination, whether it is read in host memory, and the edge of a reference.
+    // Tensor, destination, whether it is read in host memory, and the edge of a transfer that serves
+    // no other edge.
     let mut moved: Vec<(u32, u32, bool, u32)> = Vec::new();
     for producer in graph.nodes() {
         let source = devices[producer.index()];
@@ -96,8 +99,7 @@ pub(super) fn for_each_run_transfer(
             let edge = graph.successor_edges()[position];
             let reader = NodeId(successors.items[position]);
             let destination = devices[reader.index()];
-            let is_idle = graph.edge_kinds()[edge as usize] & EdgeKind::PRELOADED != 0
-                || graph.is_placeholder(reader);
+            let is_idle = plan.is_preloaded(graph, edge as usize) || graph.is_placeholder(reader);
             if is_idle || (source == destination && !has_two_memories[source as usize]) {
                 continue;
             }
@@ -115,7 +117,8 @@ pub(super) fn for_each_run_transfer(
             let from_host = has_two_memories[source as usize]
                 && host_memory.writes_on_host(graph, DeviceId(source), id);
             if (source, from_host) != (destination, to_host) {
-                let own = if graph.tensor_is_ref(id) { edge } else { NONE };
+                let is_own = graph.tensor_is_ref(id) || plan.is_streamed(graph, edge as usize);
+                let own = if is_own { edge } else { NONE };
                 moved.push((tensor, destination, to_host, own));
             }
         }

@@ -77,6 +77,14 @@ pub enum Violation {
         /// The device of that node.
         other_device: String,
     },
+    /// Only constants can be streamed.
+    #[error("only constants (op Const) can be streamed, not {what}")]
+    Streamed {
+        /// The node; node 0 if it does not exist.
+        node: NodeId,
+        /// Its name and op.
+        what: String,
+    },
     /// A memory is too small for what the plan puts there.
     #[error("{shortage}")]
     Memory {
@@ -120,7 +128,7 @@ impl fmt::Display for NoDevice {
 
 impl Violation {
     /// Returns the name of the rule in the contract: `length`, `device`, `pinned`, `candidate`,
-    /// `group`, `memory`, `queue`.
+    /// `group`, `streamed`, `memory`, `queue`.
     pub fn rule(&self) -> &'static str {
         match self {
             Self::Length { .. } => "length",
@@ -128,6 +136,7 @@ impl Violation {
             Self::Candidate { .. } => "candidate",
             Self::Pinned { .. } => "pinned",
             Self::Group { .. } => "group",
+            Self::Streamed { .. } => "streamed",
             Self::Memory { .. } => "memory",
             Self::Queue { .. } => "queue",
         }
@@ -141,6 +150,7 @@ impl Violation {
             | Self::Candidate { node, .. }
             | Self::Pinned { node, .. }
             | Self::Group { node, .. }
+            | Self::Streamed { node, .. }
             | Self::Memory { node, .. }
             | Self::Queue { node, .. } => *node,
         }

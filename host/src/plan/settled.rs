@@ -46,6 +46,10 @@ impl Settled {
                     };
                     (constant.is_some(), constant)
                 }
+                // A streamed constant is sent in each run.
+                StepKind::Send(transfer) if !plan.transfers()[transfer.index()].is_once => {
+                    (false, None)
+                }
                 StepKind::Send(transfer) => {
                     let sent = sent(transfer.index());
                     (

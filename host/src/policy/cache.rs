@@ -70,6 +70,8 @@ struct Answer {
     devices: Vec<u32>,
     start_order: Option<Vec<i32>>,
     queues: Option<Vec<u32>>,
+    #[serde(default)]
+    streamed: Vec<u32>,
     explanations: Vec<(Vec<u32>, String)>,
     /// The value as its bits: JSON has no infinity.
     metrics: Vec<(String, u64)>,
@@ -296,6 +298,7 @@ impl Answer {
             devices: placement.devices().to_vec(),
             start_order: placement.start_order().map(<[i32]>::to_vec),
             queues: placement.queues().map(<[u32]>::to_vec),
+            streamed: placement.streamed().to_vec(),
             explanations: explanations
                 .map(|explanation| (explanation.nodes.clone(), explanation.reason.clone()))
                 .collect(),
@@ -319,6 +322,7 @@ impl Answer {
             devices: self.devices.clone(),
             start_order: self.start_order.clone(),
             queues: self.queues.clone(),
+            streamed: self.streamed.clone(),
             explanations: explanations
                 .map(|(nodes, reason)| Explanation {
                     nodes: nodes.clone(),
@@ -357,6 +361,7 @@ impl Answer {
             + column(Some(self.devices.len()))
             + column(self.start_order.as_ref().map(Vec::len))
             + column(self.queues.as_ref().map(Vec::len))
+            + column(Some(self.streamed.len()))
             + explanations
                 .map(|(nodes, reason)| {
                     size_of::<(Vec<u32>, String)>() + 4 * nodes.len() + reason.len()
@@ -377,6 +382,7 @@ mod tests {
             devices: vec![1; n_nodes],
             start_order: Some(vec![-3; n_nodes]),
             queues: None,
+            streamed: Vec::new(),
             explanations: vec![(vec![0], "near its input".to_owned())],
             metrics: vec![("best".to_owned(), f64::INFINITY.to_bits())],
             n_offers: 2,

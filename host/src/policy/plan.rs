@@ -174,6 +174,10 @@ impl PlanSink for PolicyPlan {
         self.pages.borrow_mut().evaluator.set_queues(queue);
     }
 
+    fn set_streamed(&self, constants: &[u32]) {
+        self.pages.borrow_mut().evaluator.set_streamed(constants);
+    }
+
     fn explain_wanted(&self) -> bool {
         self.explain_wanted
     }

@@ -207,6 +207,7 @@ impl PlanSink for Accept {
     }
     fn set_start_order(&self, _: &[i32]) {}
     fn set_queues(&self, _: &[u32]) {}
+    fn set_streamed(&self, _: &[u32]) {}
     fn explain_wanted(&self) -> bool {
         false
     }

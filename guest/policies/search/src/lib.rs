@@ -54,6 +54,9 @@ const GROUPS_PER_EVALUATION: u64 = 16;
 /// The name of plans on one device.
 const ON_ONE: &str = "one device";
 
+/// A plan on one device that streams constants.
+const STREAMED: &str = "streamed";
+
 /// How many usual evaluations one takes that computes the memory of a plan.
 const TIGHT_EVALUATION: u64 = 8;
 
@@ -158,11 +161,8 @@ impl Policy for Search {
         let outcome = anneal(graph, plan, &movable, start.clone(), limits, random);
         let (by, start, best) = match starts.on_one {
             Some(on_one) if outcome.best.makespan_ns >= wanted_ns => {
-                let is_offered = (&on_one.devices, &on_one.start_order)
-                    == (&outcome.best.devices, &outcome.best.start_order);
-                if !is_offered {
-                    plan.set_devices(&on_one.devices);
-                    plan.set_start_order(&on_one.start_order);
+                if on_one != outcome.best {
+                    on_one.set(plan);
                     plan.offer()?;
                 }
                 (ON_ONE, on_one.clone(), on_one)
@@ -174,8 +174,7 @@ impl Policy for Search {
             plan.metric("lower_bound_ns", bound_ns);
             plan.metric("makespan_ns", best.makespan_ns);
         } else {
-            plan.set_devices(&best.devices);
-            plan.set_start_order(&best.start_order);
+            best.set(plan);
             plan.metric("start_score", start.makespan_ns);
             plan.metric("score", best.makespan_ns);
             scored.report();
@@ -245,6 +244,7 @@ impl Starts {
                 on_one = (makespan_ns < f64::INFINITY).then(|| Found {
                     devices: placed,
                     start_order: start_order.clone(),
+                    streamed: Vec::new(),
                     makespan_ns,
                 });
             }
@@ -263,6 +263,10 @@ impl Starts {
         if is_tight {
             portfolio.ask(&mut policy_m_topo::MTopo, graph, devices, seed);
             portfolio.ask(&mut policy_m_etf::MEtf, graph, devices, seed);
+            for device in single_devices(tasks, devices).into_iter().take(n_alone) {
+                let placed = all_on(tasks, device);
+                portfolio.offer_streamed(STREAMED, graph, devices, &placed, &start_order);
+            }
         }
         Self {
             best: portfolio.into_best(),
@@ -333,6 +337,7 @@ fn explain(graph: &Graph<'_>, plan: &Plan<'_>, by: &'static str, start: &Found, 
         "hbmct" => "as hbmct places it",
         "m-etf" => "as m-etf places it",
         "m-topo" => "as m-topo places it",
+        STREAMED => "one device: weights are streamed",
         "pipeline" => "as pipeline places it",
         "priority" => "as priority places it",
         _ => "one device: others gain too little",

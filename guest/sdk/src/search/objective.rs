@@ -294,6 +294,10 @@ impl PlanSink for Scored<'_, '_, '_> {
         self.plan.set_queues(queue);
     }
 
+    fn set_streamed(&self, constants: &[u32]) {
+        self.plan.set_streamed(constants);
+    }
+
     fn explain_wanted(&self) -> bool {
         self.plan.explain_wanted()
     }

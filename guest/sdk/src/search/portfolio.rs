@@ -7,6 +7,7 @@ use super::Found;
 use crate::debug;
 use crate::devices::DeviceSet;
 use crate::graph::Graph;
+use crate::memory::stream;
 use crate::plan::Plan;
 use crate::policy::PlaceError;
 use crate::policy::Policy;
@@ -29,6 +30,7 @@ pub struct Portfolio<'a> {
 struct Current {
     name: &'static str,
     start_order: Vec<i32>,
+    streamed: Vec<u32>,
     makespan_ns: f64,
 }
 
@@ -78,6 +80,31 @@ impl<'a> Portfolio<'a> {
         self.current.borrow().makespan_ns
     }
 
+    /// Tries a plan that may lack memory: streams constants if it does
+    /// ([`crate::memory::stream`]). Returns as [`Self::offer`].
+    pub fn offer_streamed(
+        &self,
+        name: &'static str,
+        graph: &Graph<'_>,
+        devices: &DeviceSet<'_>,
+        placed: &[u32],
+        start_order: &[i32],
+    ) -> f64 {
+        self.begin(name, graph);
+        let sink = Asked(self);
+        sink.set_start_order(start_order);
+        let asked = Plan::new(&sink, self.plan.log());
+        let mut placed = placed.to_vec();
+        match stream(graph, devices, &asked, &mut placed) {
+            Some(_) => _ = sink.offer(),
+            None => debug!(
+                self.plan,
+                "`{name}` has no plan: constants cannot be streamed"
+            ),
+        }
+        self.current.borrow().makespan_ns
+    }
+
     /// Returns who found the best plan, and the plan; `None` if nobody found a legal one.
     pub fn into_best(self) -> Option<(&'static str, Found)> {
         self.best.into_inner()
@@ -87,9 +114,11 @@ impl<'a> Portfolio<'a> {
     fn begin(&self, name: &'static str, graph: &Graph<'_>) {
         let start_order = vec![0; graph.len()];
         self.plan.set_start_order(&start_order);
+        self.plan.set_streamed(&[]);
         *self.current.borrow_mut() = Current {
             name,
             start_order,
+            streamed: Vec::new(),
             makespan_ns: f64::INFINITY,
         };
     }
@@ -151,6 +180,11 @@ impl PlanSink for Asked<'_, '_> {
     /// Searches move nodes, and each device has its own number of queues: the host decides.
     fn set_queues(&self, _queue: &[u32]) {}
 
+    fn set_streamed(&self, constants: &[u32]) {
+        self.0.plan.set_streamed(constants);
+        self.0.current.borrow_mut().streamed = constants.to_vec();
+    }
+
     fn explain_wanted(&self) -> bool {
         false
     }
@@ -175,6 +209,7 @@ impl PlanSink for Asked<'_, '_> {
         let found = Found {
             devices: portfolio.plan.devices(),
             start_order: current.start_order.clone(),
+            streamed: current.streamed.clone(),
             makespan_ns,
         };
         *portfolio.best.borrow_mut() = Some((current.name, found));

@@ -72,25 +72,48 @@ impl TestGraph {
     }
 
     /// Returns the bytes that stay on devices under a plan: the state of each node on its device,
-    /// and each constant once on each device that reads it. Each item is the node that requires the
-    /// bytes, its device, and their number.
-    pub(super) fn staying(&self, placed: &[u32]) -> Vec<(usize, u32, u64)> {
+    /// and each constant once on each device that reads it, or on its own if it is streamed. Each
+    /// item is the node that requires the bytes, its device, and their number.
+    pub(super) fn staying(&self, placed: &[u32], streamed: &[u32]) -> Vec<(usize, u32, u64)> {
         let mut staying = Vec::new();
         let mut held = BTreeSet::new();
         for (node, &device) in placed.iter().enumerate() {
-            if !self.is_constant(node) {
+            if !self.is_constant(node) || is_streamed(streamed, node) {
                 staying.push((node, device, self.resident_bytes[node]));
             }
             for edge in self.edges_into(node) {
                 let producer = self.predecessors.items[edge] as usize;
                 let is_read = self.edge_tensors[edge] != NONE && self.is_constant(producer);
-                if is_read && held.insert((producer, device)) {
+                let is_held = is_read && !is_streamed(streamed, producer);
+                if is_held && held.insert((producer, device)) {
                     staying.push((node, device, self.resident_bytes[producer]));
                 }
             }
         }
         staying
     }
+
+    /// Returns what a node reads of streamed constants on other devices: their devices and bytes.
+    pub(super) fn streamed_reads<'a>(
+        &'a self,
+        placed: &'a [u32],
+        streamed: &'a [u32],
+        node: usize,
+    ) -> impl Iterator<Item = (u32, u64)> + 'a {
+        let producers = self
+            .edges_into(node)
+            .filter(|&edge| self.edge_tensors[edge] != NONE)
+            .map(|edge| self.predecessors.items[edge] as usize);
+        producers
+            .filter(move |&producer| {
+                is_streamed(streamed, producer) && placed[producer] != placed[node]
+            })
+            .map(|producer| (placed[producer], self.resident_bytes[producer]))
+    }
+}
+
+fn is_streamed(streamed: &[u32], node: usize) -> bool {
+    streamed.iter().any(|&constant| constant as usize == node)
 }
 
 fn borrowed<'a>(csr: &'a Csr<'_>) -> Csr<'a> {

@@ -24,6 +24,8 @@ pub struct Offer {
     pub start_order: Option<Vec<i32>>,
     /// The argument of `set_queues`.
     pub queues: Option<Vec<u32>>,
+    /// The argument of `set_streamed`.
+    pub streamed: Vec<u32>,
     /// The makespan that the host estimates for such a plan: the same schedule
     /// ([`crate::estimate`]) with the test's costs and links.
     pub makespan_ns: f64,
@@ -71,6 +73,7 @@ struct State {
     devices: Vec<u32>,
     start_order: Option<Vec<i32>>,
     queues: Option<Vec<u32>>,
+    streamed: Vec<u32>,
     metrics: Vec<(String, f64)>,
     reasons: Vec<(Vec<u32>, String)>,
     offer: Option<Offer>,
@@ -143,7 +146,8 @@ impl<'a> TestPlan<'a> {
     fn check(&self, state: &State) -> Result<(), Violation> {
         self.check_lengths(state)?;
         self.check_nodes(&state.devices)?;
-        self.check_memory(&state.devices)?;
+        self.check_streamed(&state.streamed)?;
+        self.check_memory(state)?;
         self.check_queues(state)
     }
 
@@ -212,9 +216,20 @@ impl<'a> TestPlan<'a> {
         Ok(())
     }
 
-    /// Compares the bytes that stay in each memory, and its largest workspace, with the smallest
-    /// capacity that its devices state.
-    fn check_memory(&self, placed: &[u32]) -> Result<(), Violation> {
+    fn check_streamed(&self, streamed: &[u32]) -> Result<(), Violation> {
+        let is_constant =
+            |node: usize| node < self.graph.names.len() && self.graph.is_constant(node);
+        let mut streamed = streamed.iter().map(|&node| node as usize);
+        match streamed.find(|&node| !is_constant(node)) {
+            Some(node) => broken("streamed", node, "it is no constant".to_owned()),
+            None => Ok(()),
+        }
+    }
+
+    /// Compares the bytes that stay in each memory, and its largest workspace with the copies of
+    /// streamed constants, with the smallest capacity that its devices state.
+    fn check_memory(&self, state: &State) -> Result<(), Violation> {
+        let (placed, streamed) = (&state.devices, &state.streamed);
         let domains = &self.devices.memory_domains;
         let mut capacity: BTreeMap<u32, u64> = BTreeMap::new();
         for (&domain, &bytes) in domains.iter().zip(&self.devices.memory_capacity) {
@@ -223,11 +238,13 @@ impl<'a> TestPlan<'a> {
         }
         let mut used: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         let mut first_beyond = None;
-        for (node, device, bytes) in self.graph.staying(placed) {
+        for (node, device, bytes) in self.graph.staying(placed, streamed) {
             let domain = domains[device as usize];
             let (resident, workspace) = used.entry(domain).or_default();
             *resident = resident.saturating_add(bytes);
-            *workspace = self.graph.workspace_bytes[node].max(*workspace);
+            let copies = self.graph.streamed_reads(placed, streamed, node);
+            let copies = copies.map(|(_, bytes)| bytes).sum::<u64>();
+            *workspace = (self.graph.workspace_bytes[node] + copies).max(*workspace);
             if resident.saturating_add(*workspace) > capacity[&domain] {
                 first_beyond.get_or_insert((node, device, domain));
             }
@@ -264,6 +281,7 @@ impl<'a> TestPlan<'a> {
             &state.devices,
             state.start_order.as_deref(),
             state.queues.as_deref(),
+            &state.streamed,
         )
     }
 }
@@ -329,10 +347,15 @@ impl PlanSink for TestPlan<'_> {
                 }
             }
         }
-        moved
+        let moved = moved
             .iter()
             .map(|&(tensor, _)| graph.tensor_bytes[tensor as usize])
-            .fold(0, u64::saturating_add)
+            .fold(0, u64::saturating_add);
+        let nodes = 0..graph.names.len();
+        let streamed = nodes
+            .flat_map(|node| graph.streamed_reads(&state.devices, &state.streamed, node))
+            .map(|(_, bytes)| bytes);
+        streamed.fold(moved, u64::saturating_add)
     }
 
     fn peak_bytes_per_device(&self) -> Vec<u64> {
@@ -344,7 +367,7 @@ impl PlanSink for TestPlan<'_> {
         };
         if is_known {
             let schedule = self.schedule(&state);
-            schedule.peak_bytes(self.graph, self.devices, &state.devices)
+            schedule.peak_bytes(self.graph, self.devices, &state.devices, &state.streamed)
         } else {
             vec![0; self.devices.memory_domains.len()]
         }
@@ -356,6 +379,10 @@ impl PlanSink for TestPlan<'_> {
 
     fn set_queues(&self, queue: &[u32]) {
         self.state.borrow_mut().queues = Some(queue.to_vec());
+    }
+
+    fn set_streamed(&self, constants: &[u32]) {
+        self.state.borrow_mut().streamed = constants.to_vec();
     }
 
     fn explain_wanted(&self) -> bool {
@@ -386,6 +413,7 @@ impl PlanSink for TestPlan<'_> {
                     devices: state.devices.clone(),
                     start_order: state.start_order.clone(),
                     queues: state.queues.clone(),
+                    streamed: state.streamed.clone(),
                     makespan_ns,
                     metrics: Vec::new(),
                     reasons: Vec::new(),

@@ -26,6 +26,7 @@ impl Schedule {
         placed: &[u32],
         start_order: Option<&[i32]>,
         queues: Option<&[u32]>,
+        streamed: &[u32],
     ) -> Self {
         let mut estimate = Estimate::new(
             placed.len(),
@@ -36,7 +37,15 @@ impl Schedule {
             start_order,
             queues,
         };
-        let makespan_ns = estimate.makespan_ns(&Costs { graph, devices }, schedule);
+        let makespan_ns = estimate.makespan_ns(
+            &Costs {
+                graph,
+                devices,
+                placed,
+                streamed,
+            },
+            schedule,
+        );
         Self {
             estimate,
             makespan_ns,
@@ -55,6 +64,7 @@ impl Schedule {
         graph: &TestGraph,
         devices: &TestDevices,
         placed: &[u32],
+        streamed: &[u32],
     ) -> Vec<u64> {
         let (starts, ends) = (self.estimate.starts_ns(), self.estimate.finish_ns());
         let mut held = vec![0_u64; devices.memory_domains.len()];
@@ -85,6 +95,9 @@ impl Schedule {
         for (node, &device) in placed.iter().enumerate() {
             let workspace = graph.workspace_bytes[node];
             lives(device, starts[node], ends[node], workspace);
+            for (_, bytes) in graph.streamed_reads(placed, streamed, node) {
+                lives(device, starts[node], ends[node], bytes);
+            }
         }
         for (&node, &bytes) in graph.tensor_nodes.iter().zip(&graph.tensor_bytes) {
             let node = node as usize;
@@ -93,7 +106,7 @@ impl Schedule {
                 lives(placed[node], starts[node], last_reader[node], bytes);
             }
         }
-        for (_, device, bytes) in graph.staying(placed) {
+        for (_, device, bytes) in graph.staying(placed, streamed) {
             let held = &mut held[device as usize];
             *held = held.saturating_add(bytes);
         }
@@ -116,6 +129,8 @@ impl Schedule {
 struct Costs<'a> {
     graph: &'a TestGraph,
     devices: &'a TestDevices,
+    placed: &'a [u32],
+    streamed: &'a [u32],
 }
 
 impl Durations for Costs<'_> {
@@ -132,11 +147,14 @@ impl Durations for Costs<'_> {
 
     fn work_ns(&self, node: u32, device: u32) -> f64 {
         let times = self.graph.executions[node as usize];
-        if times > 0.0 {
-            self.graph.cost(node, device) * times
-        } else {
-            0.0
+        if times <= 0.0 {
+            return 0.0;
         }
+        let reads = self
+            .graph
+            .streamed_reads(self.placed, self.streamed, node as usize);
+        let copies = reads.map(|(keeper, bytes)| transfer_ns(self.devices, keeper, device, bytes));
+        self.graph.cost(node, device) * times + times.min(1.0) * copies.sum::<f64>()
     }
 
     fn transfer(&self, position: usize, source: u32, destination: u32) -> Transfer {

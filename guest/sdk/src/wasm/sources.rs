@@ -237,6 +237,10 @@ impl PlanSink for wit::planning::Plan {
         Self::set_queues(self, queue);
     }
 
+    fn set_streamed(&self, constants: &[u32]) {
+        Self::set_streamed(self, constants);
+    }
+
     fn explain_wanted(&self) -> bool {
         Self::explain_wanted(self)
     }

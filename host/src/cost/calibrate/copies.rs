@@ -117,11 +117,11 @@ impl Bench<'_> {
 }
 
 /// A copy to the host that has been started.
-struct StartedCopy(Receiver<Result<Tensor, KernelError>>);
+pub(super) struct StartedCopy(Receiver<Result<Tensor, KernelError>>);
 
 impl StartedCopy {
     /// Waits as the executor does: it spins before it sleeps.
-    fn wait(self) -> Result<Tensor, KernelError> {
+    pub(super) fn wait(self) -> Result<Tensor, KernelError> {
         let started = Instant::now();
         while started.elapsed() < SPIN {
             match self.0.try_recv() {
@@ -134,7 +134,7 @@ impl StartedCopy {
     }
 }
 
-fn start_copy_to_host(context: &dyn DeviceContext, tensor: &Tensor) -> StartedCopy {
+pub(super) fn start_copy_to_host(context: &dyn DeviceContext, tensor: &Tensor) -> StartedCopy {
     let (sender, receiver) = mpsc::sync_channel(1);
     let done = CopyDone::new(move |copied| {
         // Nobody waits any more if another copy has failed.

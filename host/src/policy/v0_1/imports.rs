@@ -536,6 +536,12 @@ impl planning::HostPlan for State {
         Ok(())
     }
 
+    fn set_streamed(&mut self, _: Resource<PlanHandle>, constants: Vec<u32>) -> Result<()> {
+        self.charge(constants.len() as u64)?;
+        self.plan()?.set_streamed(&constants);
+        Ok(())
+    }
+
     fn explain_wanted(&mut self, _: Resource<PlanHandle>) -> Result<bool> {
         self.charge(0)?;
         Ok(self.plan()?.explain_wanted())

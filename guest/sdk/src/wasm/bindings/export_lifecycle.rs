@@ -3578,9 +3578,10 @@ pub mod placewright {
             pub type Ns = super::super::super::placewright::policy::types::Ns;
             /// Why a plan is refused. `rule` is the name of the rule. Rules are checked in this order, each
             /// for all nodes: "length" (every column that is set has one entry per node), "device" (it
-            /// exists), "pinned", "candidate", "group", "memory" (each memory domain has enough; its capacity
-            /// is the smallest that its devices state: see peak-bytes-per-device), "queue" (the device has
-            /// it). `node` is the first node that breaks the rule, 0 for "length".
+            /// exists), "pinned", "candidate", "group", "streamed" (only constants are), "memory" (each memory
+            /// domain has enough; its capacity is the smallest that its devices state: see
+            /// peak-bytes-per-device), "queue" (the device has it). `node` is the first node that breaks the
+            /// rule, 0 for "length".
             #[derive(Clone)]
             pub struct Violation {
                 pub rule: _rt::String,
@@ -3878,7 +3879,8 @@ pub mod placewright {
             impl Plan {
                 #[allow(unused_unsafe, clippy::all)]
                 /// Returns the bytes that one run transfers between devices and memories: one transfer per
-                /// tensor and destination, none for preloaded edges; 0 if the plan is not legal.
+                /// tensor and destination, none for preloaded edges, and one per reader for streamed constants;
+                /// 0 if the plan is not legal.
                 #[allow(async_fn_in_trait)]
                 pub fn transfer_bytes(&self) -> u64 {
                     unsafe {
@@ -3902,7 +3904,8 @@ pub mod placewright {
                 /// Returns the most bytes that each device holds at one time: the sum of
                 /// - state,
                 /// - the constants that its nodes read (op "Const" without inputs: made once on each device
-                ///   that reads it; not kept on the device of its own node if nothing reads it there), and
+                ///   that reads it; not kept on the device of its own node if nothing reads it there; if it is
+                ///   streamed, kept there only), and
                 /// - for each run that may be in flight at one time, the largest sum of live tensors, copies
                 ///   and workspaces included, when one thread executes the plan.
                 /// The rule `memory` compares this with the capacity. A plan that breaks the rule `memory` and
@@ -3983,6 +3986,32 @@ pub mod placewright {
                         #[link(wasm_import_module = "placewright:policy/planning@0.1.0")]
                         unsafe extern "C" {
                             #[link_name = "[method]plan.set-queues"]
+                            fn wit_import1(_: i32, _: *mut u8, _: usize);
+                        }
+                        #[cfg(not(target_arch = "wasm32"))]
+                        unsafe extern "C" fn wit_import1(_: i32, _: *mut u8, _: usize) {
+                            unreachable!()
+                        }
+                        wit_import1((self).handle() as i32, ptr0.cast_mut(), len0);
+                    }
+                }
+            }
+            impl Plan {
+                #[allow(unused_unsafe, clippy::all)]
+                /// Sets the constants (op "Const" without inputs) that are streamed: each stays on the device of
+                /// its own node, and every run copies it to each node on another device that reads it, when the
+                /// node's other inputs are there. For weights that do not all fit on the device that computes
+                /// with them. Until it is set, no constant is streamed.
+                #[allow(async_fn_in_trait)]
+                pub fn set_streamed(&self, constants: &[NodeId]) -> () {
+                    unsafe {
+                        let vec0 = constants;
+                        let ptr0 = vec0.as_ptr().cast::<u8>();
+                        let len0 = vec0.len();
+                        #[cfg(target_arch = "wasm32")]
+                        #[link(wasm_import_module = "placewright:policy/planning@0.1.0")]
+                        unsafe extern "C" {
+                            #[link_name = "[method]plan.set-streamed"]
                             fn wit_import1(_: i32, _: *mut u8, _: usize);
                         }
                         #[cfg(not(target_arch = "wasm32"))]
@@ -5081,9 +5110,9 @@ macro_rules! __export_lifecycle_part_impl {
         (link_section =
         "component-type:wit-bindgen:0.61.1:placewright:policy@0.1.0:lifecycle-part:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 4929] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 4984] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xbc%\x01A\x02\x01A\x14\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xf3%\x01A\x02\x01A\x14\
 \x01B\x18\x01y\x04\0\x07node-id\x03\0\0\x01y\x04\0\x09device-id\x03\0\x02\x01u\x04\
 \0\x02ns\x03\0\x04\x01r\x02\x03keys\x05values\x04\0\x08property\x03\0\x06\x01r\x03\
 \x06device\x03\x04kinds\x08strengthz\x04\0\x0alocal-link\x03\0\x08\x01p\x09\x01r\
@@ -5155,7 +5184,7 @@ ile.devices\x01,\x01@\x01\x04self+\0\x05\x04\0\x18[method]profile.makespan\x01-\
 self+\0\x1f\x04\0\x14[method]profile.mean\x01.\x04\0\x17[method]profile.samples\x01\
 ,\x01@\x01\x04self+\0y\x04\0\x14[method]profile.runs\x01/\x04\0\x16[method]profi\
 le.starts\x01.\x04\0\x1d[method]profile.transfer-mean\x01.\x03\0\x1fplacewright:\
-policy/graphs@0.1.0\x05\x0a\x01B.\x02\x03\x02\x01\x07\x04\0\x07node-id\x03\0\0\x02\
+policy/graphs@0.1.0\x05\x0a\x01B1\x02\x03\x02\x01\x07\x04\0\x07node-id\x03\0\0\x02\
 \x03\x02\x01\x01\x04\0\x09device-id\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x02ns\x03\
 \0\x04\x01r\x03\x04rules\x04node\x01\x0bexplanations\x04\0\x09violation\x03\0\x06\
 \x01q\x04\x09unlimited\0\0\x04fuel\0\0\x0bnanoseconds\0\0\x05other\x01s\0\x04\0\x0b\
@@ -5168,25 +5197,26 @@ device\x03\x01\0\x04\0\x11[method]plan.move\x01\x0f\x01@\x01\x04self\x0b\0\x05\x
 nsfer-bytes\x01\x13\x01pw\x01@\x01\x04self\x0b\0\x14\x04\0\"[method]plan.peak-by\
 tes-per-device\x01\x15\x01pz\x01@\x02\x04self\x0b\x05order\x16\x01\0\x04\0\x1c[m\
 ethod]plan.set-start-order\x01\x17\x01@\x02\x04self\x0b\x05queue\x0c\x01\0\x04\0\
-\x17[method]plan.set-queues\x01\x18\x01@\x01\x04self\x0b\0\x7f\x04\0\x1b[method]\
-plan.explain-wanted\x01\x19\x01@\x03\x04self\x0b\x05nodes\x0c\x06reasons\x01\0\x04\
-\0\x14[method]plan.explain\x01\x1a\x01@\x03\x04self\x0b\x04names\x05valueu\x01\0\
-\x04\0\x13[method]plan.metric\x01\x1b\x01j\0\x01\x07\x01@\x01\x04self\x0b\0\x1c\x04\
-\0\x12[method]plan.offer\x01\x1d\x04\0\x18[method]plan.budget-left\x01\x13\x01@\x01\
-\x04self\x0b\0\x09\x04\0\x18[method]plan.budget-unit\x01\x1e\x03\0!placewright:p\
-olicy/planning@0.1.0\x05\x0b\x01B\x06\x01m\x05\x05trace\x05debug\x04info\x04warn\
-\x05error\x04\0\x05level\x03\0\0\x01@\0\0\x01\x04\0\x09threshold\x01\x02\x01@\x02\
-\x05level\x01\x07messages\x01\0\x04\0\x04emit\x01\x03\x03\0\x1cplacewright:polic\
-y/log@0.1.0\x05\x0c\x01B\x11\x02\x03\x02\x01\x09\x04\0\x08property\x03\0\0\x01r\x03\
-\x04names\x07versions\x0bdescriptions\x04\0\x04info\x03\0\x02\x01r\x04\x03keys\x04\
-kinds\x07defaults\x0bdescriptions\x04\0\x07setting\x03\0\x04\x01q\x03\x0bunknown\
--key\x01s\0\x09bad-value\x01\x01\0\x05other\x01s\0\x04\0\x0cconfig-error\x03\0\x06\
-\x01@\0\0\x03\x04\0\x08describe\x01\x08\x01p\x05\x01@\0\0\x09\x04\0\x08settings\x01\
-\x0a\x01p\x01\x01j\0\x01\x07\x01@\x01\x06config\x0b\0\x0c\x04\0\x09configure\x01\
-\x0d\x04\0\"placewright:policy/lifecycle@0.1.0\x05\x0d\x04\0'placewright:policy/\
-lifecycle-part@0.1.0\x04\0\x0b\x14\x01\0\x0elifecycle-part\x03\0\0\0G\x09produce\
-rs\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x060.\
-61.1";
+\x17[method]plan.set-queues\x01\x18\x01p\x01\x01@\x02\x04self\x0b\x09constants\x19\
+\x01\0\x04\0\x19[method]plan.set-streamed\x01\x1a\x01@\x01\x04self\x0b\0\x7f\x04\
+\0\x1b[method]plan.explain-wanted\x01\x1b\x01@\x03\x04self\x0b\x05nodes\x0c\x06r\
+easons\x01\0\x04\0\x14[method]plan.explain\x01\x1c\x01@\x03\x04self\x0b\x04names\
+\x05valueu\x01\0\x04\0\x13[method]plan.metric\x01\x1d\x01j\0\x01\x07\x01@\x01\x04\
+self\x0b\0\x1e\x04\0\x12[method]plan.offer\x01\x1f\x04\0\x18[method]plan.budget-\
+left\x01\x13\x01@\x01\x04self\x0b\0\x09\x04\0\x18[method]plan.budget-unit\x01\x20\
+\x03\0!placewright:policy/planning@0.1.0\x05\x0b\x01B\x06\x01m\x05\x05trace\x05d\
+ebug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\0\0\x01\x04\0\x09thres\
+hold\x01\x02\x01@\x02\x05level\x01\x07messages\x01\0\x04\0\x04emit\x01\x03\x03\0\
+\x1cplacewright:policy/log@0.1.0\x05\x0c\x01B\x11\x02\x03\x02\x01\x09\x04\0\x08p\
+roperty\x03\0\0\x01r\x03\x04names\x07versions\x0bdescriptions\x04\0\x04info\x03\0\
+\x02\x01r\x04\x03keys\x04kinds\x07defaults\x0bdescriptions\x04\0\x07setting\x03\0\
+\x04\x01q\x03\x0bunknown-key\x01s\0\x09bad-value\x01\x01\0\x05other\x01s\0\x04\0\
+\x0cconfig-error\x03\0\x06\x01@\0\0\x03\x04\0\x08describe\x01\x08\x01p\x05\x01@\0\
+\0\x09\x04\0\x08settings\x01\x0a\x01p\x01\x01j\0\x01\x07\x01@\x01\x06config\x0b\0\
+\x0c\x04\0\x09configure\x01\x0d\x04\0\"placewright:policy/lifecycle@0.1.0\x05\x0d\
+\x04\0'placewright:policy/lifecycle-part@0.1.0\x04\0\x0b\x14\x01\0\x0elifecycle-\
+part\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\
+\x10wit-bindgen-rust\x060.61.1";
         };
     };
 }
@@ -5199,8 +5229,8 @@ pub use __export_lifecycle_part_impl as export_lifecycle;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 4710] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc1#\x01A\x02\x01A\x12\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 4765] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xf8#\x01A\x02\x01A\x12\
 \x01B\x18\x01y\x04\0\x07node-id\x03\0\0\x01y\x04\0\x09device-id\x03\0\x02\x01u\x04\
 \0\x02ns\x03\0\x04\x01r\x02\x03keys\x05values\x04\0\x08property\x03\0\x06\x01r\x03\
 \x06device\x03\x04kinds\x08strengthz\x04\0\x0alocal-link\x03\0\x08\x01p\x09\x01r\
@@ -5272,7 +5302,7 @@ ile.devices\x01,\x01@\x01\x04self+\0\x05\x04\0\x18[method]profile.makespan\x01-\
 self+\0\x1f\x04\0\x14[method]profile.mean\x01.\x04\0\x17[method]profile.samples\x01\
 ,\x01@\x01\x04self+\0y\x04\0\x14[method]profile.runs\x01/\x04\0\x16[method]profi\
 le.starts\x01.\x04\0\x1d[method]profile.transfer-mean\x01.\x03\0\x1fplacewright:\
-policy/graphs@0.1.0\x05\x0a\x01B.\x02\x03\x02\x01\x07\x04\0\x07node-id\x03\0\0\x02\
+policy/graphs@0.1.0\x05\x0a\x01B1\x02\x03\x02\x01\x07\x04\0\x07node-id\x03\0\0\x02\
 \x03\x02\x01\x01\x04\0\x09device-id\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x02ns\x03\
 \0\x04\x01r\x03\x04rules\x04node\x01\x0bexplanations\x04\0\x09violation\x03\0\x06\
 \x01q\x04\x09unlimited\0\0\x04fuel\0\0\x0bnanoseconds\0\0\x05other\x01s\0\x04\0\x0b\
@@ -5285,19 +5315,20 @@ device\x03\x01\0\x04\0\x11[method]plan.move\x01\x0f\x01@\x01\x04self\x0b\0\x05\x
 nsfer-bytes\x01\x13\x01pw\x01@\x01\x04self\x0b\0\x14\x04\0\"[method]plan.peak-by\
 tes-per-device\x01\x15\x01pz\x01@\x02\x04self\x0b\x05order\x16\x01\0\x04\0\x1c[m\
 ethod]plan.set-start-order\x01\x17\x01@\x02\x04self\x0b\x05queue\x0c\x01\0\x04\0\
-\x17[method]plan.set-queues\x01\x18\x01@\x01\x04self\x0b\0\x7f\x04\0\x1b[method]\
-plan.explain-wanted\x01\x19\x01@\x03\x04self\x0b\x05nodes\x0c\x06reasons\x01\0\x04\
-\0\x14[method]plan.explain\x01\x1a\x01@\x03\x04self\x0b\x04names\x05valueu\x01\0\
-\x04\0\x13[method]plan.metric\x01\x1b\x01j\0\x01\x07\x01@\x01\x04self\x0b\0\x1c\x04\
-\0\x12[method]plan.offer\x01\x1d\x04\0\x18[method]plan.budget-left\x01\x13\x01@\x01\
-\x04self\x0b\0\x09\x04\0\x18[method]plan.budget-unit\x01\x1e\x03\0!placewright:p\
-olicy/planning@0.1.0\x05\x0b\x01B\x06\x01m\x05\x05trace\x05debug\x04info\x04warn\
-\x05error\x04\0\x05level\x03\0\0\x01@\0\0\x01\x04\0\x09threshold\x01\x02\x01@\x02\
-\x05level\x01\x07messages\x01\0\x04\0\x04emit\x01\x03\x03\0\x1cplacewright:polic\
-y/log@0.1.0\x05\x0c\x04\0Gplacewright:policy/lifecycle-part-with-all-of-its-expo\
-rts-removed@0.1.0\x04\0\x0b4\x01\0.lifecycle-part-with-all-of-its-exports-remove\
-d\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10\
-wit-bindgen-rust\x060.61.1";
+\x17[method]plan.set-queues\x01\x18\x01p\x01\x01@\x02\x04self\x0b\x09constants\x19\
+\x01\0\x04\0\x19[method]plan.set-streamed\x01\x1a\x01@\x01\x04self\x0b\0\x7f\x04\
+\0\x1b[method]plan.explain-wanted\x01\x1b\x01@\x03\x04self\x0b\x05nodes\x0c\x06r\
+easons\x01\0\x04\0\x14[method]plan.explain\x01\x1c\x01@\x03\x04self\x0b\x04names\
+\x05valueu\x01\0\x04\0\x13[method]plan.metric\x01\x1d\x01j\0\x01\x07\x01@\x01\x04\
+self\x0b\0\x1e\x04\0\x12[method]plan.offer\x01\x1f\x04\0\x18[method]plan.budget-\
+left\x01\x13\x01@\x01\x04self\x0b\0\x09\x04\0\x18[method]plan.budget-unit\x01\x20\
+\x03\0!placewright:policy/planning@0.1.0\x05\x0b\x01B\x06\x01m\x05\x05trace\x05d\
+ebug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\x01@\0\0\x01\x04\0\x09thres\
+hold\x01\x02\x01@\x02\x05level\x01\x07messages\x01\0\x04\0\x04emit\x01\x03\x03\0\
+\x1cplacewright:policy/log@0.1.0\x05\x0c\x04\0Gplacewright:policy/lifecycle-part\
+-with-all-of-its-exports-removed@0.1.0\x04\0\x0b4\x01\0.lifecycle-part-with-all-\
+of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-co\
+mponent\x070.258.3\x10wit-bindgen-rust\x060.61.1";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {
