@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::candidates::HostMemory;
+use crate::candidates::{HostMemory, PlanColumns};
 use crate::device::{
     AllocatorAttributes, Device, DeviceAttributes, DeviceBase, DeviceContext, DeviceRates,
     DeviceSet, IntraOpPool, Kernel, KernelContext, KernelDef, KernelDevice, KernelError,

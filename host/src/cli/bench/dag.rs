@@ -155,10 +155,7 @@ pub(super) fn only_cpu(threads: usize) -> DeviceOptions {
 pub(super) fn session(graph: Graph, threads: usize, kernels: &[KernelDef]) -> Result<Session> {
     let proposal = Proposal {
         devices: vec![0; graph.n_nodes()],
-        start_order: None,
-        queues: None,
-        explanations: Vec::new(),
-        metrics: Vec::new(),
+        ..Proposal::default()
     };
     Ok(Session::builder()
         .with_graph(graph)

@@ -38,11 +38,14 @@ impl Bench<'_> {
         }
         for direction in [LinkDirection::FromHost, LinkDirection::ToHost] {
             let mut slopes = Vec::new();
-            for bytes in SIZES_BYTES.into_iter().filter(|&bytes| self.fits(bytes)) {
+            for bytes in SIZES_BYTES {
+                if !self.fits(bytes) {
+                    break;
+                }
                 let probe = self.relu(&self.ones(&[bytes / 4])?)?;
                 // The first one compiles and allocates.
-                self.read(direction, &probe, bytes)?;
-                let reads = (0..N_ROUNDS).map(|_| self.read(direction, &probe, bytes));
+                self.read(&direction, &probe, bytes)?;
+                let reads = (0..N_ROUNDS).map(|_| self.read(&direction, &probe, bytes));
                 let reads: Vec<Reads> = reads.collect::<Result<_, _>>()?;
                 let again_ns = median(reads.iter().map(|reads| reads.again_ns).collect());
                 let first_ns = median(reads.iter().map(|reads| reads.first_ns).collect());
@@ -70,7 +73,7 @@ impl Bench<'_> {
 
     fn read(
         &self,
-        direction: LinkDirection,
+        direction: &LinkDirection,
         probe: &Probe<'_>,
         bytes: usize,
     ) -> Result<Reads, KernelError> {

@@ -377,6 +377,7 @@ fn stateful_nodes_are_not_fused() {
         graph: Arc::new(assembler.finish()),
         devices: vec![0; 3],
         start_order: None,
+        streamed: Vec::new(),
     };
     let fused = Fused::new(&["CPU"]);
     let executor = fused.executor(&sketch.graph, fuse_all);
