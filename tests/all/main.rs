@@ -87,6 +87,8 @@ mod session;
 #[cfg(feature = "cli")]
 mod session_lifecycle;
 mod session_options;
+#[cfg(feature = "cli")]
+mod streaming;
 #[path = "../support/strict_cpu.rs"]
 mod strict_cpu;
 #[cfg(feature = "opencl")]

@@ -154,6 +154,9 @@ class Plan(_View):
     def set_queues(self, queues):
         self._view.set_queues(_numbers("I", queues))
 
+    def set_streamed(self, constants):
+        self._view.set_streamed(_numbers("I", constants))
+
     def explain(self, nodes, reason):
         self._view.explain(_numbers("I", nodes), str(reason))
 

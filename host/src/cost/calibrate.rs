@@ -54,10 +54,12 @@ const LENGTHS: [usize; 4] = [1 << 12, 1 << 16, 1 << 20, 1 << 24];
 const FUSED_ROW_MIN_CPU: usize = 16;
 const FUSED_ROW_MIN_GPU: usize = 128;
 
-/// Weights of at least so many bytes are measured in turns with other ones: in a network, they come
-/// from the processor's last cache, not from that of a core.
-const COLD_BYTES_MIN: u64 = 512 << 10;
-const N_COLD: usize = 4;
+/// Kernels that read weights of at least so many bytes take turns with others, so that all of them
+/// have some of these bytes: in a network, weights come from the processor's last cache, not from
+/// that of a core.
+const COLD_BYTES_MIN: u64 = 128 << 10;
+const TURNS_BYTES: u64 = 16 << 20;
+const N_TURNS_MAX: u64 = 16;
 
 /// Bytes that are copied.
 const COPIES_BYTES: [usize; 4] = [4, 64 << 10, 1 << 20, 16 << 20];
@@ -468,7 +470,10 @@ impl<'d> Bench<'d> {
             }
             let measured = || {
                 let n_probes = match traffic_bytes {
-                    COLD_BYTES_MIN.. if family.reads_weights() => N_COLD,
+                    COLD_BYTES_MIN.. if family.reads_weights() => {
+                        let n_turns = (TURNS_BYTES / traffic_bytes).clamp(2, N_TURNS_MAX);
+                        usize::try_from(n_turns).unwrap_or(1)
+                    }
                     _ => 1,
                 };
                 let all_bytes = usize::try_from(traffic_bytes).unwrap_or(usize::MAX);

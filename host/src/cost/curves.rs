@@ -1,5 +1,7 @@
 //! Times of kernels as functions of their work, from measurements of a few sizes.
 
+use std::iter::repeat_n;
+
 use super::calibration::Calibration;
 use super::families::Family;
 use super::families::families;
@@ -44,8 +46,11 @@ impl Calibration {
     }
 }
 
-/// Families whose nodes take no time but for the bytes.
-const PLAIN: [&str; 4] = ["elementwise", "broadcast", "reduction", "transposition"];
+/// The family whose nodes take no time but for the bytes.
+const PLAIN: &str = "elementwise";
+
+/// Families whose nodes cost their readers nothing but the bytes.
+const FREE: [&str; 3] = [PLAIN, "reduction", "transposition"];
 
 /// Families whose nodes devices fuse.
 const ELEMENTWISE: [&str; 8] = [
@@ -86,8 +91,70 @@ fn is_fused_into_readers(node: &NodeWork<'_>, row_min: usize) -> bool {
                 && node.op() != "AddN"
                 && is_float(node)
                 && node.row_len() >= row_min
-                && node.all_readers(|reader| is_elementwise(reader) || reduces_rows(reader))
+                && node.all_readers(|reader| {
+                    is_elementwise(reader) && is_as_large(node, reader) || reduces_rows(reader)
+                })
         }
+    }
+}
+
+/// Whether a node has as many elements as its reader, or one per row, so that no element is
+/// computed repeatedly.
+fn is_as_large(node: &NodeWork<'_>, reader: &NodeWork<'_>) -> bool {
+    let shape = |node: &NodeWork<'_>| node.outputs().next().map(|(_, shape)| shape);
+    let (Some(own), Some(of_reader)) = (shape(node), shape(reader)) else {
+        return false;
+    };
+    let (Some(own), Some(of_reader)) = (own.dims(), of_reader.dims()) else {
+        return false;
+    };
+    let Some(n_missing) = of_reader.len().checked_sub(own.len()) else {
+        return false;
+    };
+    let own = repeat_n(&Some(1), n_missing).chain(own);
+    let last = of_reader.len().saturating_sub(1);
+    let mut pairs = own.zip(of_reader).enumerate();
+    pairs.all(|(axis, (own, dim))| own == dim || axis == last && *own == Some(1))
+}
+
+/// The inputs of a node that are as large as its output.
+#[derive(Debug, Clone, Copy, Default)]
+struct LargeInputs {
+    n_all: usize,
+    /// Those that the kernel reads from memory: it does not compute them itself.
+    n_read: usize,
+}
+
+impl LargeInputs {
+    fn of(node: &NodeWork<'_>, row_min: usize) -> Self {
+        let Some((_, output)) = node.outputs().next() else {
+            return Self::default();
+        };
+        let mut inputs = Self::default();
+        for ((_, shape), producer) in node.inputs().zip(node.producers()) {
+            if shape == output {
+                inputs.n_all += 1;
+                inputs.n_read += usize::from(!is_fused_into_readers(&producer, row_min));
+            }
+        }
+        inputs
+    }
+
+    /// Returns the part that so many of these tensors are of the bytes of a node, with its output.
+    fn part(self, n_tensors: usize) -> f64 {
+        to_f64(n_tensors) / to_f64(self.n_all + 1)
+    }
+}
+
+impl Calibration {
+    /// Returns the time that the reading or writing of a part of so many bytes adds to a kernel.
+    fn moved_ns(&self, bytes: f64, part: f64) -> f64 {
+        let plain = families().iter().find(|family| family.name == PLAIN);
+        let time_ns = |bytes: f64| {
+            let time = plain.and_then(|plain| self.time_ns(plain, bytes));
+            time.map_or(0.0, |(ns, _)| ns)
+        };
+        part * (time_ns(bytes) - time_ns(0.0)).max(0.0)
     }
 }
 
@@ -106,20 +173,26 @@ impl KernelCosts for Calibration {
             _ => ns,
         };
         // Another node's kernel computes it, in registers.
-        let ns = if node.is_epilogue() {
-            0.0
-        } else if self
-            .fused_row_min
-            .is_some_and(|row_min| is_fused_into_readers(node, row_min))
-        {
-            // What remains is the arithmetic of functions, which sums of as many bytes do not have.
-            let plain_ns = families()
-                .iter()
-                .find(|plain| plain.name == PLAIN[0] && !PLAIN.contains(&family.name))
-                .and_then(|plain| self.time_ns(plain, work));
-            plain_ns.map_or(0.0, |(plain_ns, _)| (ns - plain_ns).max(0.0))
-        } else {
-            ns
+        let ns = match self.fused_row_min {
+            _ if node.is_epilogue() => 0.0,
+            Some(row_min) if is_fused_into_readers(node, row_min) => {
+                // What remains is what the kernel reads for it, and arithmetic that sums of as many
+                // bytes do not have.
+                let plain = families()
+                    .iter()
+                    .find(|plain| plain.name == PLAIN && !FREE.contains(&family.name));
+                let plain_ns = plain.and_then(|plain| self.time_ns(plain, work));
+                let more_ns = plain_ns.map_or(0.0, |(plain_ns, _)| (ns - plain_ns).max(0.0));
+                let inputs = LargeInputs::of(node, row_min);
+                more_ns + self.moved_ns(work, inputs.part(inputs.n_read))
+            }
+            Some(row_min) if ELEMENTWISE.contains(&family.name) => {
+                // What the kernel computes itself is not read.
+                let inputs = LargeInputs::of(node, row_min);
+                let computed = inputs.part(inputs.n_all - inputs.n_read);
+                (ns - self.moved_ns(work, computed)).max(0.0)
+            }
+            _ => ns,
         };
         Some(Prediction {
             ns,
@@ -206,5 +279,48 @@ mod tests {
         assert_eq!(times(None), [5.0, 8.0, 5.0, 9.0]);
         assert_eq!(times(Some(16)), [0.0, 3.0, 5.0, 9.0]);
         assert_eq!(times(Some(1 << 20)), [5.0, 8.0, 5.0, 9.0]);
+    }
+
+    #[test]
+    fn a_fused_chain_costs_what_its_kernel_reads_and_writes() {
+        let b = GraphBuilder::new("chain");
+        let x = b.placeholder::<f32>("x", [64, 64]).unwrap();
+        let y = b.placeholder::<f32>("y", [64, 64]).unwrap();
+        let row = b.placeholder::<f32>("row", [64]).unwrap();
+        let doubled = b.named("doubled").add(row, row).unwrap();
+        let scaled = b.named("scaled").mul(x, doubled).unwrap();
+        let added = b.named("added").add(scaled, y).unwrap();
+        b.named("last").relu(added).unwrap();
+        let graph = b.finish();
+        // 1 ns per byte, and what a launch takes.
+        let kernel = |family: &str, work: f64, ns: f64| MeasuredKernel {
+            family: family.to_owned(),
+            of: String::new(),
+            work,
+            ns,
+            spread_ns: 0.0,
+        };
+        let calibration = Calibration {
+            kernels: vec![
+                kernel("elementwise", 0.0, 5.0),
+                kernel("elementwise", 1e6, 1e6 + 5.0),
+                kernel("broadcast", 0.0, 7.0),
+                kernel("broadcast", 1e6, 1e6 + 7.0),
+            ],
+            fused_row_min: Some(16),
+            ..Calibration::default()
+        };
+        let mut works = WorkKeys::of(&graph);
+        let mut time = |name: &str| {
+            let node = graph.find_node(name).unwrap();
+            calibration.predict(&works.work(node)).unwrap().ns
+        };
+        // A kernel of its own: the row is not computed once per row of the matrix.
+        assert_eq!(time("doubled"), 3.0 * 256.0 + 5.0);
+        let matrix = 64.0 * 64.0 * 4.0;
+        // Reads `x` and a row, which counts a half; `y`; and writes.
+        assert_eq!(time("scaled"), 2.0 + matrix + 128.0);
+        assert_eq!(time("added"), matrix);
+        assert_eq!(time("last"), matrix + 5.0);
     }
 }

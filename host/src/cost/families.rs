@@ -26,6 +26,11 @@ const COLUMNS: usize = 64;
 /// Rows of matrices and channels of images with which kernels do not reach their rates.
 const FEW: usize = 8;
 
+/// Positions of an output image up to which the weights of a convolution, not its arithmetic, take
+/// most of the time, and up to which they take a part of it: some more than 7 x 7 and 14 x 14.
+const TINY_POSITIONS_MAX: usize = 81;
+const SMALL_POSITIONS_MAX: usize = 324;
+
 /// Numbers in the tensors of kernels whose time depends on their bytes: 4 bytes to 4 MiB.
 const LENGTHS: [usize; 5] = [1, 1 << 8, 1 << 12, 1 << 16, 1 << 20];
 
@@ -70,7 +75,8 @@ impl Family {
 
     /// Returns whether its kernels mostly read constants.
     pub(super) fn reads_weights(&self) -> bool {
-        matches!(self.name, "matmul of one row" | "matmul of few rows")
+        self.name.contains("convolution") && self.unit == WorkUnit::Flops
+            || matches!(self.name, "matmul of one row" | "matmul of few rows")
     }
 
     /// Returns the work of a node of the family.
@@ -109,12 +115,23 @@ pub(super) fn family_of(node: &NodeWork<'_>) -> Option<&'static Family> {
             }
         }
         "BatchMatMul" | "BatchMatMulV2" | "BatchMatMulV3" | "Einsum" => "batch matmul",
-        "Conv2D" => match [0, 1, 2].map(|axis| dim(node, 1, axis)) {
-            [.., Some(channels)] if is_grouped(node, channels) => "grouped convolution",
-            [Some(1), Some(1), _] => "pointwise convolution",
-            [.., Some(channels)] if channels <= FEW => "convolution of few channels",
-            _ => "convolution",
-        },
+        "Conv2D" => {
+            let n_positions = n_positions(node);
+            match [0, 1, 2].map(|axis| dim(node, 1, axis)) {
+                [.., Some(channels)] if is_grouped(node, channels) => "grouped convolution",
+                [Some(1), Some(1), _] => match n_positions {
+                    Some(..=TINY_POSITIONS_MAX) => "pointwise convolution of 7 x 7",
+                    Some(..=SMALL_POSITIONS_MAX) => "pointwise convolution of 14 x 14",
+                    _ => "pointwise convolution",
+                },
+                [.., Some(channels)] if channels <= FEW => "convolution of few channels",
+                _ => match n_positions {
+                    Some(..=TINY_POSITIONS_MAX) => "convolution of 7 x 7",
+                    Some(..=SMALL_POSITIONS_MAX) => "convolution of 14 x 14",
+                    _ => "convolution",
+                },
+            }
+        }
         "Conv2DBackpropInput" | "Conv3D" => "convolution",
         "DepthwiseConv2dNative" => "depthwise convolution",
         "MaxPool" | "MaxPoolV2" | "AvgPool" | "MaxPool3D" | "AvgPool3D" => "pooling",
@@ -158,7 +175,16 @@ pub(super) fn family_of(node: &NodeWork<'_>) -> Option<&'static Family> {
     families().iter().find(|family| family.name == name)
 }
 
-/// Returns a dimension of an input, if it is known.
+/// Returns the number of positions of a convolution's output, in all images, if it is known.
+fn n_positions(node: &NodeWork<'_>) -> Option<usize> {
+    let is_by_channel = node.attrs().text("data_format") == Some("NCHW");
+    let axes = if is_by_channel { [0, 2, 3] } else { [0, 1, 2] };
+    let (_, shape) = node.outputs().next()?;
+    let dims = shape.dims()?;
+    axes.into_iter()
+        .try_fold(1usize, |n, axis| n.checked_mul((*dims.get(axis)?)?))
+}
+
 /// Whether the image has more channels than each filter reads.
 fn is_grouped(node: &NodeWork<'_>, channels: usize) -> bool {
     let axis = match node.attrs().text("data_format") {
@@ -168,6 +194,7 @@ fn is_grouped(node: &NodeWork<'_>, channels: usize) -> bool {
     dim(node, 0, axis).is_some_and(|of_image| of_image > channels)
 }
 
+/// Returns a dimension of an input, if it is known.
 fn dim(node: &NodeWork<'_>, input: usize, axis: usize) -> Option<usize> {
     let (_, shape) = node.inputs().nth(input)?;
     *shape.dims()?.get(axis)?
@@ -341,14 +368,38 @@ pub(super) fn families() -> &'static [Family] {
             let (x, y) = (input(b, &[8, side, side])?, input(b, &[8, side, side])?);
             Ok(b.batch_matmul(x, y)?.operation())
         }),
-        family("convolution", Flops, &[12, 16, 32, 64], |b, channels| {
-            conv(b, [3, 3], channels)
+        family("convolution", Flops, &[19, 32, 64, 128], |b, channels| {
+            conv(b, [3, 3], image_side(channels), channels)
         }),
+        family(
+            "convolution of 14 x 14",
+            Flops,
+            &[16, 64, 128, 256],
+            |b, channels| conv(b, [3, 3], 14, channels),
+        ),
+        family(
+            "convolution of 7 x 7",
+            Flops,
+            &[16, 64, 128, 256, 512],
+            |b, channels| conv(b, [3, 3], 7, channels),
+        ),
         family(
             "pointwise convolution",
             Flops,
-            &[4, 16, 64, 128, 256],
-            |b, channels| conv(b, [1, 1], channels),
+            &[19, 64, 128, 256],
+            |b, channels| conv(b, [1, 1], image_side(channels), channels),
+        ),
+        family(
+            "pointwise convolution of 14 x 14",
+            Flops,
+            &[16, 64, 256, 512],
+            |b, channels| conv(b, [1, 1], 14, channels),
+        ),
+        family(
+            "pointwise convolution of 7 x 7",
+            Flops,
+            &[4, 32, 128, 512, 1024],
+            |b, channels| conv(b, [1, 1], 7, channels),
         ),
         family(
             "grouped convolution",
@@ -382,8 +433,12 @@ pub(super) fn families() -> &'static [Family] {
     FAMILIES
 }
 
-fn conv(b: &Scope, window: [usize; 2], channels: usize) -> Result<Operation, BuildError> {
-    let side = image_side(channels);
+fn conv(
+    b: &Scope,
+    window: [usize; 2],
+    side: usize,
+    channels: usize,
+) -> Result<Operation, BuildError> {
     let x = input(b, &[1, side, side, channels])?;
     let filters = weights(b, &[window[0], window[1], channels, channels])?;
     let options = Conv2d::new(Padding::Same);

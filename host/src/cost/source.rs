@@ -159,6 +159,14 @@ impl<'a> NodeWork<'a> {
         }
     }
 
+    /// Returns the producers of the data inputs, in slot order.
+    pub(super) fn producers(&self) -> impl Iterator<Item = NodeWork<'a>> + use<'a> {
+        let own = *self;
+        own.graph
+            .data_inputs(own.node)
+            .map(move |tensor| own.other(own.graph.producer(tensor).0))
+    }
+
     /// Returns whether nodes read its outputs, and this holds for all of them.
     pub(super) fn all_readers(&self, mut holds: impl FnMut(&NodeWork<'_>) -> bool) -> bool {
         let readers = self.graph.successors().row(self.node.index());
