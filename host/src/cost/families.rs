@@ -308,7 +308,7 @@ pub(super) fn families() -> &'static [Family] {
             let half = i32::try_from(COLUMNS / 2).unwrap_or(1);
             Ok(b.slice(x, [0, 0], [-1, half])?.operation())
         }),
-        family("pooling", Bytes, &[4, 8, 16, 32, 64], |b, side| {
+        family("pooling", Flops, &[4, 8, 16, 32, 64], |b, side| {
             let x = input(b, &[1, side, side, 16])?;
             let window = Pool2d::new([2, 2], Padding::Valid).with_strides([2, 2]);
             Ok(b.max_pool(x, window)?.operation())

@@ -223,6 +223,10 @@ impl KernelDevice for RenamedDevice {
             .consume_accessed_tensors(context, tensors);
     }
 
+    fn flush(&self) {
+        self.kernel_device().flush();
+    }
+
     fn as_program_device(&self) -> Option<&dyn ProgramDevice> {
         self.kernel_device().as_program_device()
     }

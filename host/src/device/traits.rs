@@ -247,6 +247,12 @@ pub trait KernelDevice: Device {
         let _ = (context, tensors);
     }
 
+    /// Starts the work that kernels and copies have submitted. A device may delay the start of
+    /// small work as long as its submitting thread submits more, and as long as nobody waits for
+    /// the work. The executor calls this before a thread computes itself, or has nothing to do. Does
+    /// nothing by default: most devices start work when it is submitted.
+    fn flush(&self) {}
+
     /// Returns the device as one that takes whole partitions, if it is one. The executor then asks
     /// the registry for no kernel of its nodes.
     fn as_partition_device(&self) -> Option<&dyn PartitionDevice> {

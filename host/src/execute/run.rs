@@ -715,6 +715,9 @@ impl Run {
                 Err(failure) => self.fail(failure),
             }
         }
+        if let Err(failure) = self.state.program.flush() {
+            self.fail(failure);
+        }
         // Recorded before the thread leaves: when the caller sees the end of the run, it sees all
         // its events.
         self.request.listeners.hand_on(events);

@@ -55,6 +55,9 @@ pub(super) fn execute(
 ) -> Result<(), ExecuteError> {
     catch_unwind(AssertUnwindSafe(|| {
         let execution = OpExecution::new(state, request, rank);
+        if !execution.is_deferred() {
+            state.program.flush()?;
+        }
         if state.nanoseconds.is_empty() && !request.listeners.is_any() {
             execution.execute().map(|_| ())
         } else {

@@ -261,6 +261,53 @@ mod tests {
     }
 
     #[test]
+    fn each_reader_of_a_streamed_constant_has_a_transfer_that_waits_for_its_other_inputs() {
+        let mut sketch = Sketch::parse(
+            "
+            x = Placeholder() @ 1
+            a = Const() @ 0
+            b = Const() @ 0
+            i = Identity(b) @ 1
+            first = Sum(x, a) @ 1
+            second = Sum(first, i) @ 1
+            third = Sum(second, a) @ 1
+            here = Neg(a) @ 0
+        ",
+        );
+        let id = |sketch: &Sketch, name: &str| sketch.graph.find_node(name).unwrap();
+        sketch.streamed = ["a", "b"].map(|name| id(&sketch, name).0).to_vec();
+        let plan = partition_for(&sketch, &["x"], &["third", "here"], &[]).unwrap();
+        let expected = [
+            "a:0 0->1 16 for first",
+            "b:0 0->1 16 for i",
+            "a:0 0->1 16 for third",
+        ];
+        assert_eq!(transfers(&plan, &sketch), expected);
+        assert_eq!(plan.transfer_bytes(), (48, 0));
+        assert!(plan.transfers().iter().all(|transfer| !transfer.is_once));
+        // What each send waits for, besides the constant.
+        let writes = |step: u32| match plan.steps()[step as usize].kind {
+            StepKind::Execute(node) => sketch.graph.node_name(node),
+            StepKind::Feed(_) => "feed",
+            _ => "transfer",
+        };
+        let after = |index: usize| -> Vec<&str> {
+            let send = plan.steps().iter().position(|step| match step.kind {
+                StepKind::Send(id) => id.index() == index,
+                _ => false,
+            });
+            let send = u32::try_from(send.unwrap()).unwrap();
+            let before = plan
+                .step_ids()
+                .filter(|&step| plan.successors().row(step as usize).contains(&send));
+            before.map(writes).collect()
+        };
+        assert_eq!(after(0), ["a", "feed"]);
+        assert_eq!(after(1), ["b", "first"]);
+        assert_eq!(after(2), ["a", "second"]);
+    }
+
+    #[test]
     fn keys_name_both_devices_and_the_edge_that_a_transfer_was_made_for() {
         let sketch = Sketch::parse(
             "

@@ -237,6 +237,10 @@ impl KernelDevice for SyclDevice {
         Ok(())
     }
 
+    fn flush(&self) {
+        self.stream.flush();
+    }
+
     fn as_program_device(&self) -> Option<&dyn ProgramDevice> {
         Some(self)
     }
@@ -303,7 +307,7 @@ impl ProgramDevice for SyclDevice {
                 launch.groups, launch.group_size
             )));
         }
-        self.stream.send(Command::Launch {
+        self.stream.send_later(Command::Launch {
             site: Arc::clone(launch.site),
             step: launch.step,
             function,

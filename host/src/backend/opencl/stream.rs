@@ -137,6 +137,10 @@ pub(super) struct Stream {
 /// command has failed.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Number of commands for which the thread is not woken as long as their sender sends more. Waking
+/// takes longer than sending them, and a sender that waits executes them itself.
+const LATER_MAX: usize = 8;
+
 /// How long the thread spins for the next command: waking it takes about as long.
 const SPIN: Duration = Duration::from_micros(10);
 
@@ -153,6 +157,16 @@ struct Lane {
     worker: Mutex<Worker>,
     /// The worker's record of ends.
     ends: Ends,
+}
+
+/// When a sleeping thread is woken for a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wakes {
+    /// The sender executes the command.
+    Never,
+    /// After [`LATER_MAX`] commands, by [`Stream::flush`], or by another command.
+    Later,
+    Now,
 }
 
 #[derive(Debug, Default)]
@@ -194,7 +208,7 @@ impl Lane {
     }
 
     /// Puts a command into the inbox, and returns its number.
-    fn post(&self, command: Command, wakes: bool) -> u64 {
+    fn post(&self, command: Command, wakes: Wakes) -> u64 {
         let mut inbox = self.inbox();
         inbox.n_sent += 1;
         let number = inbox.n_sent;
@@ -206,14 +220,32 @@ impl Lane {
             return number;
         }
         inbox.commands.push(command);
-        self.n_waiting
-            .store(inbox.commands.len(), Ordering::Relaxed);
+        let n_waiting = inbox.commands.len();
+        self.n_waiting.store(n_waiting, Ordering::Relaxed);
+        let wakes = match wakes {
+            Wakes::Never => false,
+            Wakes::Later => n_waiting >= LATER_MAX,
+            Wakes::Now => true,
+        };
         let wakes = wakes && inbox.is_asleep;
         drop(inbox);
         if wakes {
             self.has_mail.notify_one();
         }
         number
+    }
+
+    /// Wakes the thread if it sleeps although there are commands.
+    fn wake(&self) {
+        if self.n_waiting.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let inbox = self.inbox();
+        let wakes = inbox.is_asleep && !inbox.commands.is_empty();
+        drop(inbox);
+        if wakes {
+            self.has_mail.notify_one();
+        }
     }
 
     /// Executes a command at once if the thread sleeps and no other thread executes; otherwise
@@ -414,16 +446,32 @@ impl Stream {
         self.try_send(command).map_err(|(_, lost)| lost)
     }
 
-    /// The same for a command that takes no longer than waking the thread; the thread is not woken.
+    /// The same for a command that takes no longer than waking the thread: it is executed at once,
+    /// or as by [`Self::send_later`].
     ///
     /// # Errors
     /// As [`Self::send`].
     pub(super) fn send_small(&self, command: Command) -> Result<(), DeviceError> {
         self.lane.shared.check()?;
         if let Some(command) = self.lane.take_at_once(command) {
-            self.lane.post(command, true);
+            self.lane.post(command, Wakes::Later);
         }
         Ok(())
+    }
+
+    /// The same for a command after which the caller sends more, waits, or calls [`Self::flush`].
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub(super) fn send_later(&self, command: Command) -> Result<(), DeviceError> {
+        self.lane.shared.check()?;
+        self.lane.post(command, Wakes::Later);
+        Ok(())
+    }
+
+    /// Makes sure that all commands are on their way to the driver.
+    pub(super) fn flush(&self) {
+        self.lane.wake();
     }
 
     /// The same for a command whose end the caller waits for. The caller executes all commands up
@@ -433,7 +481,7 @@ impl Stream {
     /// As [`Self::send`].
     pub(super) fn execute(&self, command: Command) -> Result<(), DeviceError> {
         self.lane.shared.check()?;
-        let number = self.lane.post(command, false);
+        let number = self.lane.post(command, Wakes::Never);
         self.lane.execute_until(number);
         Ok(())
     }
@@ -458,7 +506,7 @@ impl Stream {
     ) -> Result<(), (Box<Command>, DeviceError)> {
         match self.lane.shared.check() {
             Ok(()) => {
-                let number = self.lane.post(command, false);
+                let number = self.lane.post(command, Wakes::Never);
                 self.lane.execute_until(number);
                 self.lane.at_work(Worker::finish_all);
                 Ok(())
@@ -470,12 +518,14 @@ impl Stream {
     /// Like [`Self::send`], for commands that must be handled even if the device does not respond:
     /// drops, and waits for an end.
     pub(super) fn send_anyway(&self, command: Command) {
-        self.lane.post(command, true);
+        self.lane.post(command, Wakes::Now);
     }
 
     /// Returns the number of commands sent so far, for a command of another device that must come
     /// after them.
     pub(super) fn now(&self) -> (Arc<Shared>, u64) {
+        // The other device waits until the driver has them.
+        self.flush();
         (Arc::clone(&self.lane.shared), self.lane.inbox().n_sent)
     }
 }

@@ -1,5 +1,7 @@
 //! The device contexts by which the steps of a plan copy, and what follows from them.
 
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,7 +10,9 @@ use super::Program;
 use super::kernels::asked;
 use super::kernels::kernel_device;
 use crate::device::DeviceContext;
+use crate::device::DeviceError;
 use crate::device::KernelDevice;
+use crate::device::panic_message;
 use crate::execute::error::ExecuteError;
 use crate::graph::NodeId;
 use crate::names::DeviceId;
@@ -87,6 +91,40 @@ impl Program {
     #[inline]
     pub(in crate::execute) fn is_deferred(&self, device: DeviceId) -> bool {
         flag(&self.contexts.is_deferred, device.index())
+    }
+
+    /// Starts what has been submitted to devices whose work may continue. Call it before the thread
+    /// computes itself, or has nothing to do.
+    #[inline]
+    pub(in crate::execute) fn flush(&self) -> Result<(), ExecuteError> {
+        match self.contexts.is_deferred.contains(&true) {
+            true => self.flush_deferred(),
+            false => Ok(()),
+        }
+    }
+
+    fn flush_deferred(&self) -> Result<(), ExecuteError> {
+        for partition in self.plan.partitions() {
+            if self.is_deferred(partition.device)
+                && let Some(device) = self.devices.get(partition.device)
+                && let Some(kernel_device) = device.as_kernel_device()
+            {
+                // An app's device may panic.
+                let flushed = catch_unwind(AssertUnwindSafe(|| kernel_device.flush()));
+                flushed.map_err(|panic| {
+                    let device = device.attributes().name.clone();
+                    ExecuteError::Device {
+                        doing: "starting submitted work",
+                        source: Box::new(DeviceError::Failed {
+                            device: device.clone(),
+                            message: format!("it panicked: {}", panic_message(&*panic)),
+                        }),
+                        device,
+                    }
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// Checks whether a step is a copy that may end later than it starts.
