@@ -43,7 +43,9 @@
 //! As in the papers, a chip executes one task at a time, and a link carries any number of
 //! transfers. The host's estimate of the offered plan is more exact.
 
+mod earliest;
 pub mod lanes;
+pub mod ready;
 mod tasks;
 pub mod timeline;
 
@@ -60,6 +62,7 @@ use crate::plan::Plan;
 use crate::plan::Reasons;
 use crate::source::Violation;
 
+pub use earliest::earliest_first;
 use lanes::later;
 pub use tasks::Input;
 pub use tasks::TaskGraph;
@@ -164,6 +167,11 @@ impl<'t, 'g> ListSchedule<'t, 'g> {
     /// Returns whether the group of a node is decided, by a pin or by another member.
     pub fn is_decided(&self, node: u32) -> bool {
         self.assignment.forced(node) != NONE
+    }
+
+    /// Returns the device of a node, [`NONE`] until it is placed.
+    pub fn device(&self, node: u32) -> u32 {
+        self.devices[node as usize]
     }
 
     /// Returns when the inputs of a node are on a device, in ns. The producers are placed.

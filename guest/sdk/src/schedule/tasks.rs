@@ -140,6 +140,14 @@ impl<'a, 'g> TaskGraph<'a, 'g> {
             })
     }
 
+    /// Returns the nodes that wait for a node, one entry per edge; none if it is a constant.
+    pub fn consumers(&self, node: u32) -> &'a [u32] {
+        if self.is_constant[node as usize] {
+            return &[];
+        }
+        self.graph.successors().row(node)
+    }
+
     /// Returns the time to transfer an input from one device to another, in ns; 0 within a device.
     #[inline]
     pub fn transfer_ns(&self, input: &Input, src: u32, dst: u32) -> f64 {
@@ -197,14 +205,10 @@ impl<'a, 'g> TaskGraph<'a, 'g> {
                 ready.push(entry(node));
             }
         }
-        let successors = self.graph.successors();
         let mut order = Vec::with_capacity(self.graph.len());
         while let Some(Ready { node, .. }) = ready.pop() {
             order.push(node);
-            if self.is_constant[node as usize] {
-                continue; // nobody waits for it
-            }
-            for &consumer in successors.row(node) {
+            for &consumer in self.consumers(node) {
                 let n_waits = &mut n_waits[consumer as usize];
                 *n_waits -= 1;
                 if *n_waits == 0 {
