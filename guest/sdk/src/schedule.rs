@@ -296,11 +296,20 @@ impl Offered {
 
     /// Explains why nodes are on their devices: `rule` is the reason for those that had a choice.
     pub fn explain(&self, graph: &Graph<'_>, plan: &Plan<'_>, rule: &'static str) {
-        let rule = match self.is_in_stages {
+        self.explain_each(graph, plan, |_| rule);
+    }
+
+    /// Does the same with a reason for each node that had a choice.
+    pub fn explain_each(
+        &self,
+        graph: &Graph<'_>,
+        plan: &Plan<'_>,
+        rule: impl Fn(u32) -> &'static str,
+    ) {
+        Reasons::by_rule(graph, plan, |node| match self.is_in_stages {
             true => "stage sized to the device's memory",
-            false => rule,
-        };
-        Reasons::by_rule(graph, plan, |_| rule);
+            false => rule(node),
+        });
     }
 }
 
