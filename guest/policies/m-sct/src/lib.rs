@@ -89,22 +89,27 @@ mod tests {
 
     #[test]
     fn a_device_waits_for_the_favourite_child_of_its_last_node() {
-        // `end` reads 100 bytes of `a`, and a byte of `b`, which ends later. `other` becomes ready
-        // while the first device waits. `m-etf` lets it in, and `end` starts late.
+        // `end` and `other` read 100 bytes of `a`. What `end` reads of `b` arrives 2 ns later than
+        // what `other` reads. `m-etf` lets `other` in, and the longer path waits for it.
         let devices = cluster("2xA").with_links(0.0, 1.0);
         let mut graph = GraphBuilder::new(&devices);
         let a = graph.node("a", &[20.0]);
         let b = graph.node("b", &[25.0]);
-        let end = graph.node("end", &[10.0]);
+        let end = graph.node("end", &[60.0]);
         let other = graph.node("other", &[50.0]);
+        let after = graph.node("after", &[100.0]);
         graph.edge(a, end, 100);
-        graph.edge(b, end, 1);
-        graph.edge(b, other, 30);
+        graph.edge(b, end, 2);
+        graph.edge(a, other, 100);
+        graph.control_edge(b, other);
+        graph.edge(end, after, 1);
         let graph = graph.build();
         let offer = place(&mut MSct, &graph, &devices).unwrap();
-        assert_eq!(offer.devices, [0, 1, 0, 1]);
-        assert_eq!(offer.metric("makespan_ns"), Some(75.0));
+        assert_eq!(offer.devices, [0, 1, 0, 1, 0]);
+        assert_eq!(offer.metric("makespan_ns"), Some(27.0 + 60.0 + 100.0));
         assert_eq!(offer.metric("favourites_solved"), Some(1.0));
+        let of_etf = place(&mut MEtf, &graph, &devices).unwrap();
+        assert_eq!(of_etf.metric("makespan_ns"), Some(25.0 + 50.0 + 160.0));
         let reason = offer.reason_of(end);
         assert_eq!(reason, Some("favourite child of a node there"));
     }

@@ -47,17 +47,13 @@ pub struct Input {
 impl<'a, 'g> TaskGraph<'a, 'g> {
     /// Reads the columns that schedules need.
     pub fn new(graph: &'a Graph<'g>, devices: &'a DeviceSet<'_>) -> Self {
-        let mut chips = devices.chips().to_vec();
-        chips.sort_unstable();
-        chips.dedup();
-        let number = |chip: &u32| chips.partition_point(|other| other < chip);
-        let number = |chip: &u32| u32::try_from(number(chip)).unwrap_or(NONE);
+        let chip = chips(devices);
         let links = LinkMatrix::new(devices);
         Self {
             graph,
             cost_class: devices.cost_classes(),
-            chip: devices.chips().iter().map(number).collect(),
-            n_chips: chips.len(),
+            n_chips: chip.iter().max().map_or(0, |&last| last as usize + 1),
+            chip,
             mean_link: links.mean(),
             links,
             is_constant: graph.constants(),
@@ -251,6 +247,16 @@ impl<'a, 'g> TaskGraph<'a, 'g> {
         let shared = self.mean_work_ns.iter().sum::<f64>() / self.n_chips.max(1) as f64;
         1.5 * later(longest, shared)
     }
+}
+
+/// Returns the chip of each device, numbered from 0 without gaps.
+pub(super) fn chips(devices: &DeviceSet<'_>) -> Vec<u32> {
+    let mut chips = devices.chips().to_vec();
+    chips.sort_unstable();
+    chips.dedup();
+    let number = |chip: &u32| chips.partition_point(|other| other < chip);
+    let number = |chip: &u32| u32::try_from(number(chip)).unwrap_or(NONE);
+    devices.chips().iter().map(number).collect()
 }
 
 /// A node whose producers are taken.
