@@ -112,8 +112,8 @@ impl Model {
 
 impl Policy for Dmda {
     const NAME: &'static str = "dmda";
-    const DESCRIPTION: &'static str = "deque model, data aware (StarPU, Augonnet et al. 2011): each ready task where it is \
-        expected to complete first";
+    const DESCRIPTION: &'static str = "deque model, data aware (StarPU, Augonnet et \
+        al. 2011): each ready task where it is expected to complete first";
     const SETTINGS: &'static [Setting] = Model::SETTINGS;
 
     fn configure(&mut self, config: &Config) -> Result<(), ConfigError> {

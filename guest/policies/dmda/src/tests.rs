@@ -2,6 +2,7 @@
 
 use placewright_guest::NONE;
 use placewright_guest::log::Log;
+use placewright_guest::search::Random;
 use placewright_guest::testing::GraphBuilder;
 use placewright_guest::testing::Offer;
 use placewright_guest::testing::PlaceOptions;
@@ -227,4 +228,86 @@ fn a_task_that_is_asked_about_again_is_queued_once() {
     assert_eq!(policy.pick(&task(1, 1, 10.0)), Some(0), "it moves");
     policy.observe(&[], &[change(1, true)]);
     assert_eq!(policy.pick(&task(1, 2, 10.0)), Some(1), "it is idle again");
+}
+
+/// A random graph with groups, pins, constants, short memory, and costs of infinity.
+fn random_graph(random: &mut Random, devices: &TestDevices, n_nodes: u32) -> TestGraph {
+    let mut below = |n: u32| u32::try_from(random.below(n as usize)).unwrap();
+    let mut graph = GraphBuilder::new(devices);
+    for node in 0..n_nodes {
+        if below(10) == 0 {
+            graph.constant("", 50);
+            continue;
+        }
+        let cost = |n: u32| if n == 0 { f64::INFINITY } else { f64::from(n) };
+        let costs = [f64::from(below(9)), cost(below(9)), cost(below(9))];
+        graph.node("", &costs);
+        graph.resident_bytes(node, below(100).into());
+        for _ in 0..below(4).min(node) {
+            let from = node - 1 - below(node.min(8));
+            match below(4) {
+                0 => graph.control_edge(from, node),
+                _ => graph.edge(from, node, below(20).into()),
+            }
+        }
+        match below(8) {
+            0 => graph.candidates(node, &[below(5)]),
+            1 if node > 0 => graph.executions(node, f64::from(below(3))),
+            2 => graph.candidates(node, &[4, 1, 0]),
+            3 if below(3) == 0 => graph.pin(node, below(5)),
+            _ => {}
+        }
+        if node > 3 && below(8) == 0 && graph.clone().build().pinned[node as usize] == NONE {
+            graph.group(&[node - 1, node]);
+        }
+    }
+    graph.build()
+}
+
+#[test]
+fn runs_online_of_random_graphs_keep_the_rules() {
+    let mut random = Random::new(11);
+    let log = Log::silent();
+    let (mut n_answers, mut n_plans) = (0, 0);
+    for round in 0..60 {
+        let devices = cluster("2xA,1xB,2xC").with_links(2.0, 0.5);
+        let devices = (0..5).fold(devices, |devices, device| {
+            devices.with_memory(device, if round % 2 == 0 { 900 } else { u64::MAX })
+        });
+        let graph = random_graph(&mut random, &devices, 4 + round % 30);
+        if let Ok(offer) = place(&mut Dmda::default(), &graph, &devices) {
+            n_plans += 1;
+            let again = place(&mut Dmda::default(), &graph, &devices).unwrap();
+            assert_eq!(offer, again);
+        }
+        let mut policy = begun(&[1, 2], &graph, &devices);
+        let view = Graph::new(&graph, &log);
+        let mut is_up = [true; 5];
+        let mut now_ns = 0.0;
+        for node in view.nodes() {
+            let run = 1 + u32::try_from(random.below(2)).unwrap();
+            let device = u32::try_from(random.below(5)).unwrap();
+            now_ns += f64::from(device);
+            let asked = ReadyTask {
+                candidate_set: view.candidate_set()[node as usize],
+                home: device,
+                input_bytes: 10,
+                ..task(run, node, now_ns)
+            };
+            if let Some(picked) = policy.pick(&asked) {
+                assert!(view.candidates_of(node).contains(&picked));
+                assert!(is_up[picked as usize]);
+                n_answers += 1;
+            }
+            if random.below(4) == 0 {
+                is_up[device as usize] = !is_up[device as usize];
+                let changes = [change(device, is_up[device as usize])];
+                policy.observe(&[completion(node, device, now_ns)], &changes);
+            }
+        }
+        policy.end(1);
+        policy.end(2);
+    }
+    assert!(n_answers > 300, "{n_answers}");
+    assert!(n_plans > 20, "{n_plans}");
 }

@@ -68,7 +68,8 @@ fn priorities(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> Vec<f64> {
 
 impl Policy for Dmdas {
     const NAME: &'static str = "dmdas";
-    const DESCRIPTION: &'static str = "deque model, data aware, sorted (StarPU, Augonnet et al. 2011): as dmda, high priorities first";
+    const DESCRIPTION: &'static str = "deque model, data aware, sorted (StarPU, Augonnet \
+        et al. 2011): as dmda, high priorities first";
     const SETTINGS: &'static [Setting] = Model::SETTINGS;
 
     fn configure(&mut self, config: &Config) -> Result<(), ConfigError> {

@@ -1,5 +1,5 @@
-//! `lws`: locality work stealing (StarPU's scheduler of this name: StarPU handbook, "Task scheduling
-//! policies"; the runtime is by Augonnet et al. 2011).
+//! `lws`: locality work stealing, StarPU's scheduler of this name (StarPU handbook, "Task
+//! scheduling policies"; the runtime is by Augonnet et al. 2011).
 //!
 //! In StarPU, a task is queued on the worker that released it, whose memory has its input. An idle
 //! worker steals from its neighbours, the nearest first. No model of costs is needed.
@@ -50,8 +50,8 @@ fn distance(bid: &Bid) -> (bool, u32, bool, f64) {
 
 impl Policy for Lws {
     const NAME: &'static str = "lws";
-    const DESCRIPTION: &'static str = "locality work stealing (StarPU): each ready task where its input is, unless another device \
-        has less to do";
+    const DESCRIPTION: &'static str = "locality work stealing (StarPU): each ready task \
+        where its input is, unless another device has less to do";
 
     fn place(
         &mut self,

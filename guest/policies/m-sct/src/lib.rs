@@ -38,8 +38,9 @@ pub struct MSct;
 
 impl Policy for MSct {
     const NAME: &'static str = "m-sct";
-    const DESCRIPTION: &'static str = "memory-constrained Small Communication Times (Baechi, Jeon et al. 2020): earliest start, but a \
-        device waits for the favourite child of its last node";
+    const DESCRIPTION: &'static str = "memory-constrained Small Communication \
+        Times (Baechi, Jeon et al. 2020): earliest start, but a device waits for the favourite \
+        child of its last node";
 
     fn place(
         &mut self,
