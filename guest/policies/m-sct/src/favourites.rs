@@ -8,7 +8,7 @@ use placewright_guest::NONE;
 use placewright_guest::schedule::TaskGraph;
 
 /// Up to this many edges, a linear program finds the favourite children. The time of the simplex
-/// method grows with the square of the edges: some 0.1 s in the sandbox for 1,000.
+/// method grows with the square of the edges: 0.1 s to 0.2 s in the sandbox for 1,000.
 pub(crate) const EDGES_MAX: usize = 1_000;
 
 /// Below this, a variable of the linear program counts as 0: the edge leads to a favourite child.

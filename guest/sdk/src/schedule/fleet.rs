@@ -459,3 +459,6 @@ impl<K: PartialOrd, F: FnMut(&Bid) -> K> Decisions for Simulation<'_, F> {
         self.fleet.observe(done, &[]);
     }
 }
+
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod tests;
