@@ -4,7 +4,9 @@
 //! [`TaskGraph`] has what such rules ask about: the work of a node on a device, the inputs of a
 //! node, the transfer of an input, ranks. [`ListSchedule`] keeps the schedule so far, respects
 //! groups, pins and memory, and finds gaps. [`offer`] offers the result, and schedules again where
-//! memory is short. The minimum completion time, with insertion:
+//! memory is short. [`earliest_first`] is a whole list scheduler, for policies that differ in what
+//! devices wait for. [`online`] and [`fleet`] are for policies that decide when tasks become ready.
+//! The minimum completion time, with insertion:
 //!
 //! ```
 //! use placewright_guest::schedule::{self, ListSchedule, TaskGraph};
