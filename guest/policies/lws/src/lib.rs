@@ -179,7 +179,22 @@ mod tests {
         assert_eq!(offer.devices, [0, 1, 1, 2, 0, 0]);
     }
 
-    /// A node, four that read it, and a cluster whose second host is far.
+    #[test]
+    fn the_nearest_of_the_idle_devices_steals() {
+        let mut devices = cluster("4xA").with_links(0.0, 1.0);
+        // From the first device, the third is nearest.
+        devices.links[2].ns_per_byte = 0.5;
+        let mut graph = GraphBuilder::new(&devices);
+        let top = graph.node("top", &[10.0]);
+        for _ in 0..3 {
+            let child = graph.node("", &[20.0]);
+            graph.edge(top, child, 4);
+        }
+        let offer = place(&mut Lws::default(), &graph.build(), &devices).unwrap();
+        assert_eq!(offer.devices, [0, 0, 2, 1]);
+    }
+
+    /// A node, and four that read it.
     fn fan() -> (TestDevices, TestGraph) {
         let devices = cluster("3xA").with_links(0.0, 1.0);
         let mut graph = GraphBuilder::new(&devices);
