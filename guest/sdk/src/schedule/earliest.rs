@@ -235,3 +235,68 @@ impl<'t, 'g> Etf<'t, 'g> {
         }
     }
 }
+
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod tests {
+    use super::*;
+    use crate::DeviceSet;
+    use crate::Graph;
+    use crate::log::Log;
+    use crate::testing::GraphBuilder;
+    use crate::testing::TestDevices;
+    use crate::testing::cluster;
+
+    fn schedule(graph: &GraphBuilder, devices: &TestDevices, favourites: &[u32]) -> Scheduled {
+        let graph = graph.clone().build();
+        let log = Log::silent();
+        let (graph, devices) = (Graph::new(&graph, &log), DeviceSet::new(devices, &log));
+        let tasks = TaskGraph::new(&graph, &devices);
+        let ranks = tasks.upward_ranks();
+        earliest_first(&tasks, &ranks, favourites, ListSchedule::new(&tasks, None))
+    }
+
+    #[test]
+    fn an_awake_device_takes_its_favourite_before_others_that_are_not_urgent() {
+        let devices = cluster("2xA").with_links(0.0, 1.0);
+        let mut graph = GraphBuilder::new(&devices);
+        let [x, a, b] = [5.0, 20.0, 25.0].map(|ns| graph.node("", &[ns]));
+        let [end, other] = [60.0, 200.0].map(|ns| graph.node("", &[ns]));
+        graph.candidates(b, &[1]);
+        graph.control_edge(x, a);
+        graph.edge(a, end, 100);
+        graph.edge(b, end, 2);
+        graph.edge(x, other, 100);
+        graph.control_edge(b, other);
+        // `other` may start at 25 on the first device, but on the second at 105: it is not urgent.
+        let waits = schedule(&graph, &devices, &[NONE, end, NONE, NONE, NONE]);
+        assert_eq!(waits.devices, [0, 0, 1, 0, 0]);
+        assert_eq!(waits.start_ns, [0.0, 5.0, 0.0, 27.0, 87.0]);
+        let without = schedule(&graph, &devices, &[]);
+        assert_eq!(without.devices, [0, 0, 1, 1, 0]);
+        assert_eq!(without.start_ns, [0.0, 5.0, 0.0, 125.0, 25.0]);
+        // If it may run only there, it is urgent.
+        let mut near = graph.clone();
+        near.candidates(other, &[0]);
+        let urgent = schedule(&near, &devices, &[NONE, end, NONE, NONE, NONE]);
+        assert_eq!(urgent.start_ns, without.start_ns);
+    }
+
+    #[test]
+    fn a_device_that_has_executed_another_node_since_does_not_wait() {
+        let devices = cluster("2xA").with_links(0.0, 1.0);
+        let mut graph = GraphBuilder::new(&devices);
+        let [p, q, b, c] = [10.0, 10.0, 25.0, 5.0].map(|ns| graph.node("", &[ns]));
+        let [child, other] = [60.0, 50.0].map(|ns| graph.node("", &[ns]));
+        graph.candidates(q, &[0]);
+        graph.candidates(b, &[1]);
+        graph.candidates(c, &[1]);
+        graph.control_edge(p, q);
+        graph.control_edge(b, c);
+        graph.edge(p, child, 100);
+        graph.edge(c, child, 10);
+        graph.edge(p, other, 100);
+        graph.control_edge(c, other);
+        let scheduled = schedule(&graph, &devices, &[child, NONE, NONE, NONE, NONE, NONE]);
+        assert_eq!(scheduled.start_ns, [0.0, 10.0, 0.0, 25.0, 80.0, 30.0]);
+    }
+}

@@ -228,3 +228,18 @@ fn odd_tasks_are_answered_or_refused() {
     fleet.observe(&[completion(0, 0, f64::NAN)], &[]);
     assert_eq!(waits(&mut fleet, &task(1, 0.0)), [100.0, 0.0]);
 }
+
+#[test]
+fn without_reports_what_is_expected_to_have_ended_is_forgotten() {
+    let devices = cluster("2xA");
+    let mut fleet = begun(nodes(4, &devices), &devices);
+    queue(&mut fleet, &task(0, 0.0), 0);
+    queue(&mut fleet, &task(1, 0.0), 0);
+    queue(&mut fleet, &task(2, 500.0), 0);
+    let mut lengths = Vec::new();
+    fleet.pick(&task(3, 500.0), |bid| {
+        lengths.push(bid.n_queued);
+        bid.wait_ns
+    });
+    assert_eq!(lengths, [1, 0]);
+}
