@@ -147,6 +147,16 @@ impl MemoryBudget {
         budget
     }
 
+    /// Returns the same budget, in which [`Self::take`] never allocates: decisions online must not.
+    #[must_use]
+    pub fn without_allocations(mut self, n_devices: usize) -> Self {
+        let of_constants = self.held_on.iter_mut().zip(&self.constant_bytes);
+        for (held_on, _) in of_constants.filter(|(_, bytes)| **bytes > 0) {
+            held_on.reserve(n_devices);
+        }
+        self
+    }
+
     /// Returns whether all groups together might exceed the memory of a device. If not, no check is
     /// necessary.
     pub fn is_tight(&self) -> bool {
@@ -183,10 +193,13 @@ impl MemoryBudget {
     #[inline]
     pub fn take(&mut self, group: u32, device: u32) {
         let mut bytes = std::mem::take(&mut self.group_bytes[group as usize]);
-        let missing: Vec<u32> = self.missing_constants(group, device).collect();
-        for constant in missing {
-            bytes = bytes.saturating_add(self.constant_bytes[constant as usize]);
-            self.held_on[constant as usize].push(device);
+        let offsets = &self.read_offsets[group as usize..];
+        for &constant in &self.reads[offsets[0] as usize..offsets[1] as usize] {
+            let held_on = &mut self.held_on[constant as usize];
+            if !held_on.contains(&device) {
+                held_on.push(device);
+                bytes = bytes.saturating_add(self.constant_bytes[constant as usize]);
+            }
         }
         self.reserve(device, bytes);
         let staying = &mut self.staying_bytes[device as usize];

@@ -4,7 +4,9 @@
 //! [`TaskGraph`] has what such rules ask about: the work of a node on a device, the inputs of a
 //! node, the transfer of an input, ranks. [`ListSchedule`] keeps the schedule so far, respects
 //! groups, pins and memory, and finds gaps. [`offer`] offers the result, and schedules again where
-//! memory is short. The minimum completion time, with insertion:
+//! memory is short. [`earliest_first`] is a whole list scheduler, for policies that differ in what
+//! devices wait for. [`online`] and [`fleet`] are for policies that decide when tasks become ready.
+//! The minimum completion time, with insertion:
 //!
 //! ```
 //! use placewright_guest::schedule::{self, ListSchedule, TaskGraph};
@@ -43,12 +45,16 @@
 //! As in the papers, a chip executes one task at a time, and a link carries any number of
 //! transfers. The host's estimate of the offered plan is more exact.
 
+mod earliest;
+pub mod fleet;
 pub mod lanes;
+mod legal;
+pub mod online;
+pub mod ready;
 mod tasks;
 pub mod timeline;
 
 use crate::NONE;
-use crate::algorithm::Assignment;
 use crate::debug;
 use crate::devices::DeviceSet;
 use crate::graph::Graph;
@@ -61,7 +67,9 @@ use crate::plan::Plan;
 use crate::plan::Reasons;
 use crate::source::Violation;
 
+pub use earliest::earliest_first;
 use lanes::later;
+use legal::LegalDevices;
 pub use tasks::Input;
 pub use tasks::TaskGraph;
 use timeline::Hints;
@@ -104,16 +112,13 @@ pub struct Scheduled {
 #[derive(Debug)]
 pub struct ListSchedule<'t, 'g> {
     tasks: &'t TaskGraph<'t, 'g>,
-    assignment: Assignment<'t>,
-    memory: Option<MemoryBudget>,
+    legal: LegalDevices<'t, 'g>,
     /// Per chip.
     timelines: Vec<Timeline>,
     devices: Vec<u32>,
     start_ns: Vec<f64>,
     finish_ns: Vec<f64>,
     n_inserted: u32,
-    /// The devices that the current node may take.
-    legal: Vec<u32>,
 }
 
 impl<'t, 'g> ListSchedule<'t, 'g> {
@@ -124,14 +129,12 @@ impl<'t, 'g> ListSchedule<'t, 'g> {
         let hints = Hints::new(tasks.horizon_ns(), graph.len() / n_chips.max(1));
         Self {
             tasks,
-            assignment: Assignment::new(graph),
-            memory,
+            legal: LegalDevices::new(tasks, memory),
             timelines: vec![Timeline::new(0.0, hints); n_chips],
             devices: vec![NONE; graph.len()],
             start_ns: vec![0.0; graph.len()],
             finish_ns: vec![0.0; graph.len()],
             n_inserted: 0,
-            legal: Vec::new(),
         }
     }
 
@@ -140,31 +143,17 @@ impl<'t, 'g> ListSchedule<'t, 'g> {
     /// that with the most free memory, so that the plan that the host refuses is as close as
     /// possible to a legal one.
     pub fn legal(&mut self, node: u32) -> &[u32] {
-        self.legal.clear();
-        let forced = self.assignment.forced(node);
-        if forced != NONE {
-            self.legal.push(forced);
-            return &self.legal;
-        }
-        let candidates = self.tasks.candidates(node);
-        let Some(memory) = &self.memory else {
-            self.legal.extend_from_slice(candidates);
-            return &self.legal;
-        };
-        let group = self.tasks.graph().group()[node as usize];
-        let fits = |device: &u32| memory.fits(group, *device);
-        self.legal.extend(candidates.iter().copied().filter(fits));
-        if self.legal.is_empty() {
-            let free = |&device: &u32| (memory.free_bytes(device), u32::MAX - device);
-            self.legal
-                .extend(candidates.iter().copied().max_by_key(free));
-        }
-        &self.legal
+        self.legal.of(node)
     }
 
     /// Returns whether the group of a node is decided, by a pin or by another member.
     pub fn is_decided(&self, node: u32) -> bool {
-        self.assignment.forced(node) != NONE
+        self.legal.is_decided(node)
+    }
+
+    /// Returns the device of a node, [`NONE`] until it is placed.
+    pub fn device(&self, node: u32) -> u32 {
+        self.devices[node as usize]
     }
 
     /// Returns when the inputs of a node are on a device, in ns. The producers are placed.
@@ -224,8 +213,8 @@ impl<'t, 'g> ListSchedule<'t, 'g> {
     /// Returns the choice with the least score, to which the work of the group is added; of equal
     /// ones that on the most preferred device. The producers of the node are placed.
     pub fn best(&mut self, node: u32, mut score: impl FnMut(&Choice) -> f64) -> Choice {
-        self.legal(node);
-        let choices = self.legal.iter().map(|&device| {
+        self.legal.of(node);
+        let choices = self.legal.found().iter().map(|&device| {
             let choice = self.earliest(node, device);
             (score(&choice) + choice.group_ns, choice)
         });
@@ -244,10 +233,7 @@ impl<'t, 'g> ListSchedule<'t, 'g> {
             }
             None => timeline.append(choice.start_ns, work),
         }
-        self.assignment.decide(node, choice.device);
-        if let Some(memory) = &mut self.memory {
-            memory.take(self.tasks.graph().group()[node as usize], choice.device);
-        }
+        self.legal.decide(node, choice.device);
         let node = node as usize;
         self.devices[node] = choice.device;
         self.start_ns[node] = choice.start_ns;
@@ -289,11 +275,20 @@ impl Offered {
 
     /// Explains why nodes are on their devices: `rule` is the reason for those that had a choice.
     pub fn explain(&self, graph: &Graph<'_>, plan: &Plan<'_>, rule: &'static str) {
-        let rule = match self.is_in_stages {
+        self.explain_each(graph, plan, |_| rule);
+    }
+
+    /// Does the same with a reason for each node that had a choice.
+    pub fn explain_each(
+        &self,
+        graph: &Graph<'_>,
+        plan: &Plan<'_>,
+        rule: impl Fn(u32) -> &'static str,
+    ) {
+        Reasons::by_rule(graph, plan, |node| match self.is_in_stages {
             true => "stage sized to the device's memory",
-            false => rule,
-        };
-        Reasons::by_rule(graph, plan, |_| rule);
+            false => rule(node),
+        });
     }
 }
 

@@ -8,10 +8,6 @@
 //! Beyond the paper: what [`placewright_guest::schedule`] says of groups, constants, memory and
 //! chips holds here. A node whose candidates are all full goes where it finishes first.
 
-use std::cmp::Ordering;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use placewright_guest::DeviceSet;
 use placewright_guest::Graph;
 use placewright_guest::PlaceError;
@@ -20,7 +16,6 @@ use placewright_guest::Policy;
 use placewright_guest::export_policy;
 use placewright_guest::schedule;
 use placewright_guest::schedule::ListSchedule;
-use placewright_guest::schedule::Scheduled;
 use placewright_guest::schedule::TaskGraph;
 
 /// The policy. It keeps no state between calls.
@@ -45,190 +40,10 @@ impl Policy for MEtf {
         let tasks = TaskGraph::new(graph, devices);
         let ranks = tasks.upward_ranks();
         let offered = schedule::offer(graph, devices, plan, |memory| {
-            Etf::new(&tasks, &ranks, ListSchedule::new(&tasks, memory)).run()
+            schedule::earliest_first(&tasks, &ranks, &[], ListSchedule::new(&tasks, memory))
         })?;
         offered.explain(graph, plan, "earliest start of all ready nodes");
         Ok(())
-    }
-}
-
-/// A schedule in progress.
-struct Etf<'t, 'g> {
-    tasks: &'t TaskGraph<'t, 'g>,
-    ranks: &'t [f64],
-    schedule: ListSchedule<'t, 'g>,
-    /// Per device: ready nodes whose inputs arrive after the device is free, earliest first.
-    early: Vec<BinaryHeap<Reverse<Entry>>>,
-    /// Per device: the other ready nodes, those with the longest path first. Entries of nodes that
-    /// were placed elsewhere, or whose memory is gone, are dropped when they come up.
-    waiting: Vec<BinaryHeap<Entry>>,
-    is_placed: Vec<bool>,
-    /// Number of inputs whose producer is not placed.
-    n_waits: Vec<usize>,
-}
-
-/// A ready node, by a key: its rank, or the time when its inputs are there.
-#[derive(PartialEq)]
-struct Entry {
-    key: f64,
-    node: u32,
-}
-
-impl Eq for Entry {}
-
-impl Ord for Entry {
-    /// Of equal keys, the smaller id is the larger entry.
-    fn cmp(&self, other: &Self) -> Ordering {
-        let by_key = self.key.total_cmp(&other.key);
-        by_key.then_with(|| other.node.cmp(&self.node))
-    }
-}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<'t, 'g> Etf<'t, 'g> {
-    fn new(tasks: &'t TaskGraph<'t, 'g>, ranks: &'t [f64], schedule: ListSchedule<'t, 'g>) -> Self {
-        let mut n_waits = vec![0; ranks.len()];
-        for node in tasks.nodes() {
-            n_waits[node as usize] = tasks.inputs(node).count();
-        }
-        let heaps = || (0..tasks.n_devices()).map(|_| BinaryHeap::new());
-        Self {
-            tasks,
-            ranks,
-            schedule,
-            early: heaps().collect(),
-            waiting: (0..tasks.n_devices()).map(|_| BinaryHeap::new()).collect(),
-            is_placed: vec![false; ranks.len()],
-            n_waits,
-        }
-    }
-
-    fn run(mut self) -> Scheduled {
-        let tasks = self.tasks;
-        let mut n_left = 0;
-        for node in tasks.nodes() {
-            n_left += 1;
-            if self.n_waits[node as usize] == 0 {
-                self.add(node);
-            }
-        }
-        while n_left > 0 {
-            match self.earliest() {
-                Some((node, device)) => {
-                    let choice = self.schedule.last(node, device);
-                    self.place(node, &choice);
-                    n_left -= 1;
-                }
-                // Only nodes without memory anywhere are left of those that are ready.
-                None => {
-                    let is_ready = |&node: &u32| {
-                        !self.is_placed[node as usize] && self.n_waits[node as usize] == 0
-                    };
-                    let Some(node) = tasks.nodes().find(is_ready) else {
-                        break;
-                    };
-                    let choice = self.schedule.best(node, |choice| choice.finish_ns);
-                    self.place(node, &choice);
-                    n_left -= 1;
-                }
-            }
-        }
-        self.schedule.finish()
-    }
-
-    /// Adds a node whose producers are placed.
-    fn add(&mut self, node: u32) {
-        for device in self.schedule.legal(node).to_vec() {
-            let key = self.schedule.ready_ns(node, device);
-            self.early[device as usize].push(Reverse(Entry { key, node }));
-        }
-    }
-
-    fn place(&mut self, node: u32, choice: &schedule::Choice) {
-        self.schedule.place(node, choice);
-        self.is_placed[node as usize] = true;
-        let consumers = self.tasks.graph().successors();
-        for &consumer in consumers.row(node) {
-            let waits = self
-                .tasks
-                .inputs(consumer)
-                .any(|input| input.producer == node);
-            // One entry per edge; edges from constants are no inputs.
-            if waits {
-                self.n_waits[consumer as usize] -= 1;
-                if self.n_waits[consumer as usize] == 0 {
-                    self.add(consumer);
-                }
-            }
-        }
-    }
-
-    /// Returns the ready node and the device with the earliest start.
-    fn earliest(&mut self) -> Option<(u32, u32)> {
-        let mut best: Option<(f64, f64, u32, u32)> = None;
-        for device in (0_u32..).take(self.tasks.n_devices()) {
-            let Some((start, node)) = self.earliest_on(device) else {
-                continue;
-            };
-            let rank = self.ranks[node as usize];
-            let preference = self
-                .tasks
-                .candidates(node)
-                .iter()
-                .position(|&it| it == device);
-            let is_better = best.is_none_or(|(least, of_rank, of_node, of_device)| {
-                let before = start.total_cmp(&least).then(of_rank.total_cmp(&rank));
-                let before = before.then(node.cmp(&of_node));
-                let other = self
-                    .tasks
-                    .candidates(of_node)
-                    .iter()
-                    .position(|&it| it == of_device);
-                before.then(preference.cmp(&other)) == Ordering::Less
-            });
-            if is_better {
-                best = Some((start, rank, node, device));
-            }
-        }
-        best.map(|(_, _, node, device)| (node, device))
-    }
-
-    /// Returns the start of the node that starts first on a device.
-    fn earliest_on(&mut self, device: u32) -> Option<(f64, u32)> {
-        let tail = self.schedule.tail_ns(device);
-        let at = device as usize;
-        while let Some(Reverse(first)) = self.early[at].peek()
-            && first.key <= tail
-        {
-            let node = first.node;
-            self.early[at].pop();
-            let key = self.ranks[node as usize];
-            self.waiting[at].push(Entry { key, node });
-        }
-        while let Some(first) = self.waiting[at].peek() {
-            let node = first.node;
-            if self.may_take(node, device) {
-                return Some((tail, node));
-            }
-            self.waiting[at].pop();
-        }
-        while let Some(Reverse(first)) = self.early[at].peek() {
-            let (key, node) = (first.key, first.node);
-            if self.may_take(node, device) {
-                return Some((key, node));
-            }
-            self.early[at].pop();
-        }
-        None
-    }
-
-    fn may_take(&mut self, node: u32, device: u32) -> bool {
-        !self.is_placed[node as usize] && self.schedule.legal(node).contains(&device)
     }
 }
 

@@ -47,17 +47,13 @@ pub struct Input {
 impl<'a, 'g> TaskGraph<'a, 'g> {
     /// Reads the columns that schedules need.
     pub fn new(graph: &'a Graph<'g>, devices: &'a DeviceSet<'_>) -> Self {
-        let mut chips = devices.chips().to_vec();
-        chips.sort_unstable();
-        chips.dedup();
-        let number = |chip: &u32| chips.partition_point(|other| other < chip);
-        let number = |chip: &u32| u32::try_from(number(chip)).unwrap_or(NONE);
+        let chip = chips(devices);
         let links = LinkMatrix::new(devices);
         Self {
             graph,
             cost_class: devices.cost_classes(),
-            chip: devices.chips().iter().map(number).collect(),
-            n_chips: chips.len(),
+            n_chips: chip.iter().max().map_or(0, |&last| last as usize + 1),
+            chip,
             mean_link: links.mean(),
             links,
             is_constant: graph.constants(),
@@ -140,6 +136,14 @@ impl<'a, 'g> TaskGraph<'a, 'g> {
             })
     }
 
+    /// Returns the nodes that wait for a node, one entry per edge; none if it is a constant.
+    pub fn consumers(&self, node: u32) -> &'a [u32] {
+        if self.is_constant[node as usize] {
+            return &[];
+        }
+        self.graph.successors().row(node)
+    }
+
     /// Returns the time to transfer an input from one device to another, in ns; 0 within a device.
     #[inline]
     pub fn transfer_ns(&self, input: &Input, src: u32, dst: u32) -> f64 {
@@ -197,14 +201,10 @@ impl<'a, 'g> TaskGraph<'a, 'g> {
                 ready.push(entry(node));
             }
         }
-        let successors = self.graph.successors();
         let mut order = Vec::with_capacity(self.graph.len());
         while let Some(Ready { node, .. }) = ready.pop() {
             order.push(node);
-            if self.is_constant[node as usize] {
-                continue; // nobody waits for it
-            }
-            for &consumer in successors.row(node) {
+            for &consumer in self.consumers(node) {
                 let n_waits = &mut n_waits[consumer as usize];
                 *n_waits -= 1;
                 if *n_waits == 0 {
@@ -247,6 +247,16 @@ impl<'a, 'g> TaskGraph<'a, 'g> {
         let shared = self.mean_work_ns.iter().sum::<f64>() / self.n_chips.max(1) as f64;
         1.5 * later(longest, shared)
     }
+}
+
+/// Returns the chip of each device, numbered from 0 without gaps.
+pub(super) fn chips(devices: &DeviceSet<'_>) -> Vec<u32> {
+    let mut chips = devices.chips().to_vec();
+    chips.sort_unstable();
+    chips.dedup();
+    let number = |chip: &u32| chips.partition_point(|other| other < chip);
+    let number = |chip: &u32| u32::try_from(number(chip)).unwrap_or(NONE);
+    devices.chips().iter().map(number).collect()
 }
 
 /// A node whose producers are taken.
