@@ -20,13 +20,17 @@ use std::path::PathBuf;
 use guests::GuestBuild;
 
 /// The shipped policies; the crate of each is `policy-NAME`.
-const SHIPPED: [&str; 12] = [
+const SHIPPED: [&str; 16] = [
     "auto",
     "cpop",
+    "dmda",
+    "dmdas",
     "hbmct",
     "heft",
     "layers",
+    "lws",
     "m-etf",
+    "m-sct",
     "m-topo",
     "peft",
     "pipeline",
@@ -37,7 +41,7 @@ const SHIPPED: [&str; 12] = [
 
 /// Those that contain others. Each is built alone: in one build, cargo would turn on the wasm
 /// exports of the policies that it contains, and a module has one set of exports.
-const COMBINED: [&str; 2] = ["auto", "search"];
+const COMBINED: [&str; 3] = ["auto", "dmdas", "search"];
 
 fn main() {
     guests::run_or_exit(build);

@@ -18,6 +18,7 @@ use crate::cli::args;
 use crate::cli::folder;
 use crate::cli::model;
 use crate::cli::placewright;
+use crate::cli::schemas::check;
 
 /// The ratios of a policy to one of the references: how many there are, their geometric mean, and
 /// the worst.
@@ -93,6 +94,41 @@ fn structured_graphs_are_placed_better_than_by_published_schedulers() {
     }
     let (_, mean, worst) = mean_and_worst(rows, "auto", "by_best_published");
     assert!(mean < 0.98 && worst < 1.05, "{mean} {worst}");
+}
+
+#[test]
+fn models_on_clusters_run_fastest_as_auto_places_them() {
+    let clusters = ["desktop", "mixed", "server", "processors"];
+    let paths = clusters.map(|name| model(&format!("../quality/clusters/{name}.toml")));
+    let line = format!(
+        "bench quality {{}} --cluster {} --policy auto,heft,m-sct,dmda,priority --json",
+        paths.join(",")
+    );
+    let models = ["bert_tiny", "wide_branch", "small_cnn_fbn"];
+    let files = models.map(|name| model(&format!("{name}.skel.pb")));
+    for (name, file) in models.iter().zip(&files) {
+        let report = placewright(args(&line, &[file])).expect(0).json();
+        check("bench-quality", &report);
+        let rows = report["rows"].as_array().unwrap();
+        let of: Vec<_> = rows
+            .iter()
+            .map(|row| row["cluster"].as_str().unwrap())
+            .collect();
+        assert_eq!(of, clusters);
+        for row in rows {
+            assert_eq!(row["graph"], *name);
+            let policies = row["policies"].as_array().unwrap();
+            let by_best = |index: usize| policies[index]["by_best"].as_f64().unwrap();
+            // Without measured rates, `auto` leaves one device only for a gain of a quarter.
+            assert!(by_best(0) < 1.34, "{row}");
+            assert!((0..5).map(by_best).any(|ratio| ratio == 1.0), "{row}");
+        }
+    }
+    let none = placewright(args(
+        "bench quality {} --cluster {}",
+        &[&files[0], "no.toml"],
+    ));
+    assert!(none.expect(1).stderr.contains("no.toml"));
 }
 
 /// What the adversary saves is what it says: `bench quality` gives the same ratio.

@@ -8,14 +8,18 @@ use std::process::Command;
 use placewright::policy::ShippedPolicy;
 
 /// The packages that are published together.
-const PACKAGES: [&str; 15] = [
+const PACKAGES: [&str; 19] = [
     "placewright-guest",
     "policy-auto",
     "policy-cpop",
+    "policy-dmda",
+    "policy-dmdas",
     "policy-hbmct",
     "policy-heft",
     "policy-layers",
+    "policy-lws",
     "policy-m-etf",
+    "policy-m-sct",
     "policy-m-topo",
     "policy-peft",
     "policy-pipeline",

@@ -249,32 +249,44 @@ fn unknown_names_are_rejected_with_the_shipped_ones() {
 #[test]
 fn online_picks_are_legal_and_batches_agree_with_single_ones() {
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
-    let shipped = ShippedPolicy::find("round-robin").unwrap();
     let candidates = sample::sample(200, 8);
     let tasks: Vec<_> = candidates
         .graph()
         .nodes()
         .map(|node| sample::ready_task(&candidates, node.0))
         .collect();
-    let mut policy = engine.load("round-robin", shipped.wasm(), &[]).unwrap();
-    let mut session = policy.begin(5, &candidates, 0).unwrap();
-    let single: Vec<_> = tasks
-        .iter()
-        .map(|task| session.pick(task).unwrap())
-        .collect();
-    session.end().unwrap();
-    let mut session = policy.begin(5, &candidates, 0).unwrap();
-    let mut batch = Vec::new();
-    for tasks in tasks.chunks(64) {
-        session.pick_batch(tasks, &mut batch).unwrap();
+    let mut online = Vec::new();
+    for shipped in ShippedPolicy::all() {
+        let name = shipped.name();
+        let mut policy = engine.load(name, shipped.wasm(), &[]).unwrap();
+        if !policy.is_online() {
+            continue;
+        }
+        online.push(name);
+        let mut session = policy.begin(5, &candidates, 0).unwrap();
+        let single: Vec<_> = tasks
+            .iter()
+            .map(|task| session.pick(task).unwrap())
+            .collect();
+        session.end().unwrap();
+        let mut session = policy.begin(5, &candidates, 0).unwrap();
+        let mut batch = Vec::new();
+        for tasks in tasks.chunks(64) {
+            session.pick_batch(tasks, &mut batch).unwrap();
+        }
+        session.observe(&[], &[]).unwrap();
+        session.end().unwrap();
+        // Within a batch, `dmdas` decides by priority.
+        if name != "dmdas" {
+            assert_eq!(single, batch, "{name}");
+        }
+        for (task, device) in tasks.iter().chain(&tasks).zip(single.iter().chain(&batch)) {
+            let device = device.unwrap_or_else(|| panic!("{name} has no opinion"));
+            let legal = candidates.of_node(NodeId(task.node));
+            assert!(legal.contains(&device.0), "{name}");
+        }
     }
-    session.observe(&[], &[]).unwrap();
-    session.end().unwrap();
-    assert_eq!(single, batch);
-    for (task, device) in tasks.iter().zip(single) {
-        let device = device.expect("round-robin has an opinion on every task");
-        assert!(candidates.of_node(NodeId(task.node)).contains(&device.0));
-    }
+    assert_eq!(online, ["dmda", "dmdas", "lws", "round-robin"]);
 }
 
 #[test]

@@ -16,10 +16,14 @@ type MakeNative = fn() -> Box<dyn NativePolicy>;
 static NATIVE: &[(&str, MakeNative)] = &[
     ("auto", policy_auto::native),
     ("cpop", policy_cpop::native),
+    ("dmda", policy_dmda::native),
+    ("dmdas", policy_dmdas::native),
     ("hbmct", policy_hbmct::native),
     ("heft", policy_heft::native),
     ("layers", policy_layers::native),
+    ("lws", policy_lws::native),
     ("m-etf", policy_m_etf::native),
+    ("m-sct", policy_m_sct::native),
     ("m-topo", policy_m_topo::native),
     ("peft", policy_peft::native),
     ("pipeline", policy_pipeline::native),
@@ -100,7 +104,7 @@ mod tests {
         let error = ShippedPolicy::find("hefty").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "policy `hefty`: there is no shipped policy and no file of this name; the shipped policies are `auto`, `cpop`, `hbmct`, `heft`, `layers`, `m-etf`, `m-topo`, `peft`, `pipeline`, `priority`, `round-robin` and `search`"
+            "policy `hefty`: there is no shipped policy and no file of this name; the shipped policies are `auto`, `cpop`, `dmda`, `dmdas`, `hbmct`, `heft`, `layers`, `lws`, `m-etf`, `m-sct`, `m-topo`, `peft`, `pipeline`, `priority`, `round-robin` and `search`"
         );
     }
 }
