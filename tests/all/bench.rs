@@ -108,7 +108,7 @@ fn models_on_clusters_run_fastest_as_auto_places_them() {
     let files = models.map(|name| model(&format!("{name}.skel.pb")));
     for (name, file) in models.iter().zip(&files) {
         let report = placewright(args(&line, &[file])).expect(0).json();
-        check("bench-quality", &report);
+        check("bench quality", &report);
         let rows = report["rows"].as_array().unwrap();
         let of: Vec<_> = rows
             .iter()

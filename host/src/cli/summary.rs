@@ -156,6 +156,13 @@ impl<'a> PlacementView<'a> {
             0 => String::new(),
             n => format!(", and {}", counted(n, "control signal")),
         };
+        if self.summary.n_streamed > 0 {
+            output.line(format_args!(
+                "{} ({}) stay where their nodes are, and each run copies them to their readers",
+                counted(self.summary.n_streamed, "constant"),
+                show_bytes(self.summary.streamed_bytes)
+            ))?;
+        }
         output.line(format_args!(
             "{}, {}{unknown}{signals}; one run is expected to take {} (rates: {})",
             counted(self.summary.n_transfers, "transfer"),

@@ -27,6 +27,11 @@ pub struct PlacementSummary {
     pub transfer_bytes: u64,
     /// Number of transfers with an unknown size.
     pub n_transfers_of_unknown_size: u64,
+    /// Constants that stay on the device of their node and are copied in each run
+    /// ([`crate::placement::Placement::streamed`]).
+    pub n_streamed: u64,
+    /// Their bytes.
+    pub streamed_bytes: u64,
 }
 
 /// Statistics of one device.
@@ -62,7 +67,13 @@ pub(super) fn summarize(candidates: &Candidates, plan: PlanColumns<'_>) -> Place
         n_signals: 0,
         transfer_bytes: 0,
         n_transfers_of_unknown_size: 0,
+        n_streamed: plan.streamed.len() as u64,
+        streamed_bytes: 0,
     };
+    for &constant in plan.streamed {
+        let bytes = graph.resident_bytes()[constant as usize];
+        summary.streamed_bytes = summary.streamed_bytes.saturating_add(bytes);
+    }
     let mut holders = Vec::new();
     for (node, &device) in graph.nodes().zip(devices) {
         let entry = &mut summary.devices[device as usize];
