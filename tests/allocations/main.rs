@@ -279,3 +279,64 @@ impl Lists {
         self.call(&*self.kernel, inputs)
     }
 }
+
+/// Policies that place online are called for every task.
+#[test]
+fn picks_of_shipped_policies_allocate_nothing() {
+    use placewright_guest::Graph as PolicyGraph;
+    use placewright_guest::log::Log;
+    use placewright_guest::testing::cluster;
+    use placewright_guest::{Completion, DeviceSet as PolicyDevices, OnlinePolicy, ReadyTask};
+
+    fn check<P: OnlinePolicy>() {
+        let devices = cluster("2xA,1xB").with_links(5.0, 0.1);
+        let mut builder = placewright_guest::testing::GraphBuilder::new(&devices);
+        let mut last = None;
+        for index in 0..300 {
+            let weights = builder.constant("weights", 8);
+            let node = builder.node("node", &[10.0, 20.0]);
+            builder.edge(weights, node, 8);
+            if let Some(last) = last.filter(|_| index % 3 > 0) {
+                builder.edge(last, node, 100);
+            }
+            last = Some(node);
+        }
+        let (graph, log) = (builder.build(), Log::silent());
+        let (graph, devices) = (
+            PolicyGraph::new(&graph, &log),
+            PolicyDevices::new(&devices, &log),
+        );
+        let tasks = graph.nodes().filter(|node| node % 2 == 1);
+        let tasks: Vec<ReadyTask> = tasks
+            .map(|node| ReadyTask {
+                run: 1,
+                node,
+                cost_row: graph.cost_row()[node as usize],
+                candidate_set: graph.candidate_set()[node as usize],
+                input_bytes: 100,
+                home: node % 3,
+                now_ns: 10.0 * f64::from(node),
+            })
+            .collect();
+        let mut policy = P::default();
+        policy.begin(1, &graph, &devices, 0).unwrap();
+        let allocated = n_allocations(|| {
+            for task in &tasks {
+                let device = policy.pick(task).unwrap();
+                let done = Completion {
+                    run: 1,
+                    node: task.node,
+                    device,
+                    started_ns: task.now_ns,
+                    finished_ns: task.now_ns + 15.0,
+                };
+                policy.observe(&[done], &[]);
+            }
+        });
+        assert_eq!(allocated, 0, "{}", P::NAME);
+    }
+    check::<policy_dmda::Dmda>();
+    check::<policy_dmdas::Dmdas>();
+    check::<policy_lws::Lws>();
+    check::<policy_round_robin::RoundRobin>();
+}
