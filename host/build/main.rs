@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use guests::GuestBuild;
 
 /// The shipped policies; the crate of each is `policy-NAME`.
-const SHIPPED: [&str; 16] = [
+const SHIPPED: [&str; 17] = [
     "auto",
     "cpop",
     "dmda",
@@ -28,6 +28,7 @@ const SHIPPED: [&str; 16] = [
     "hbmct",
     "heft",
     "layers",
+    "lookahead",
     "lws",
     "m-etf",
     "m-sct",

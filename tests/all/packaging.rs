@@ -8,7 +8,7 @@ use std::process::Command;
 use placewright::policy::ShippedPolicy;
 
 /// The packages that are published together.
-const PACKAGES: [&str; 19] = [
+const PACKAGES: [&str; 20] = [
     "placewright-guest",
     "policy-auto",
     "policy-cpop",
@@ -17,6 +17,7 @@ const PACKAGES: [&str; 19] = [
     "policy-hbmct",
     "policy-heft",
     "policy-layers",
+    "policy-lookahead",
     "policy-lws",
     "policy-m-etf",
     "policy-m-sct",

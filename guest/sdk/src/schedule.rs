@@ -187,6 +187,28 @@ impl<'t, 'g> ListSchedule<'t, 'g> {
         }
     }
 
+    /// Returns when a node would finish on a device if one of its producers had this place, in ns.
+    /// Producers that are not placed are ignored.
+    pub fn finish_after_ns(&self, node: u32, device: u32, producer: (u32, &Choice)) -> f64 {
+        let tasks = self.tasks;
+        let (assumed, choice) = producer;
+        let ready = tasks.inputs(node).fold(0.0, |ready, input| {
+            let producer = input.producer as usize;
+            let (from, finish_ns) = match input.producer == assumed {
+                true => (choice.device, choice.finish_ns),
+                false => (self.devices[producer], self.finish_ns[producer]),
+            };
+            match from {
+                NONE => ready,
+                from => later(ready, finish_ns + tasks.transfer_ns(&input, from, device)),
+            }
+        });
+        let work = tasks.work_ns(node, device);
+        let timeline = &self.timelines[tasks.chip(device)];
+        let gap = timeline.earliest_gap(ready, work, f64::INFINITY);
+        gap.map_or_else(|| later(ready, timeline.tail()), |gap| gap.start()) + work
+    }
+
     /// Returns the place of a node on a device after all others there.
     pub fn last(&self, node: u32, device: u32) -> Choice {
         let start_ns = later(self.ready_ns(node, device), self.tail_ns(device));

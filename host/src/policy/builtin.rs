@@ -21,6 +21,7 @@ static NATIVE: &[(&str, MakeNative)] = &[
     ("hbmct", policy_hbmct::native),
     ("heft", policy_heft::native),
     ("layers", policy_layers::native),
+    ("lookahead", policy_lookahead::native),
     ("lws", policy_lws::native),
     ("m-etf", policy_m_etf::native),
     ("m-sct", policy_m_sct::native),
@@ -104,7 +105,7 @@ mod tests {
         let error = ShippedPolicy::find("hefty").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "policy `hefty`: there is no shipped policy and no file of this name; the shipped policies are `auto`, `cpop`, `dmda`, `dmdas`, `hbmct`, `heft`, `layers`, `lws`, `m-etf`, `m-sct`, `m-topo`, `peft`, `pipeline`, `priority`, `round-robin` and `search`"
+            "policy `hefty`: there is no shipped policy and no file of this name; the shipped policies are `auto`, `cpop`, `dmda`, `dmdas`, `hbmct`, `heft`, `layers`, `lookahead`, `lws`, `m-etf`, `m-sct`, `m-topo`, `peft`, `pipeline`, `priority`, `round-robin` and `search`"
         );
     }
 }

@@ -170,6 +170,7 @@ fn a_policy_is_inspected_before_it_is_used() {
             "hbmct",
             "heft",
             "layers",
+            "lookahead",
             "lws",
             "m-etf",
             "m-sct",

@@ -416,7 +416,7 @@ proptest! {
     #[test]
     fn nodes_move_only_for_a_reason(
         draws in prop::collection::vec((0..4usize, 0..3usize, 0..3usize, 0..200u64, 0..12usize), 1..14),
-        policy in 0..16usize,
+        policy in 0..17usize,
         capacities in prop::collection::vec(0..1200u64, 3),
         n_lost in 0..3usize,
         is_shrunk in any::<bool>(),
