@@ -371,7 +371,7 @@ impl Planned {
             flops_per_s: flops_per_s * part(&profile.compute_efficiency) / self.factor,
             memory_bytes_per_s: bytes_per_s * part(&profile.memory_efficiency) / self.factor,
             launch_ns: profile.launch.value * self.factor,
-            is_calibrated: !profile.kernels.is_empty(),
+            is_calibrated: true,
             queues: profile.queues.unwrap_or(1).max(1),
             host_link: match &self.host_link {
                 Some(link) => host_link(link),

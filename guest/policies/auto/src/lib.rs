@@ -6,8 +6,8 @@
 //!
 //! Costs are not exact, and a plan over several devices depends on more of them than a plan on one.
 //! So the graph leaves the best device only if the run becomes shorter by a margin: 25 % if the
-//! rates of a device are documented defaults, 5 % if all are measured, nothing if the app states
-//! what its tasks take.
+//! rates of a device are documented defaults, 5 % if all are measured or stated by a cluster file,
+//! nothing if the app states what its tasks take.
 
 use placewright_guest::Config;
 use placewright_guest::ConfigError;
@@ -25,7 +25,7 @@ use policy_search::Search;
 /// The margin where a device has documented rates.
 const MARGIN_OF_DEFAULTS: f64 = 0.25;
 
-/// The margin where the rates of all devices are measured.
+/// The margin where the rates of all devices are measured, or stated by a cluster file.
 const MARGIN_OF_MEASURED: f64 = 0.05;
 
 /// The policy.

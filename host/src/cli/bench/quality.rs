@@ -117,8 +117,15 @@ pub(super) fn run(args: &QualityBench, output: &mut Output) -> Result<Outcome> {
             let cluster = ClusterSpec::read(path)?;
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
             for model in &models {
-                progress.set_message(format!("{} on {name}", model.display()));
-                rows.push(place_model(model, &name, &cluster, &engine, args)?);
+                progress.set_message(format!("{} on {name}", model.path.display()));
+                match place_model(&model.path, &name, &cluster, &engine, args) {
+                    Ok(row) => rows.push(row),
+                    // Such as an op without a kernel.
+                    Err(error) if !model.is_named && error.is::<crate::Error>() => {
+                        output.note(format_args!("left out: {error:#}"));
+                    }
+                    Err(error) => return Err(error),
+                }
                 progress.advance();
             }
         }
@@ -131,16 +138,24 @@ pub(super) fn run(args: &QualityBench, output: &mut Output) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// A GraphDef.
+struct Model {
+    path: PathBuf,
+    /// Whether the user named it, not only its folder.
+    is_named: bool,
+}
+
 /// Returns the GraphDefs, sorted.
-fn models(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+fn models(paths: &[PathBuf]) -> Result<Vec<Model>> {
     let default = [PathBuf::from("tests/models")];
     let mut found = Vec::new();
     for path in if paths.is_empty() { &default } else { paths } {
-        if path.is_dir() {
-            found.extend(files_of(path, "pb")?);
-        } else {
-            found.push(path.clone());
-        }
+        let is_named = !path.is_dir();
+        let files = match is_named {
+            true => vec![path.clone()],
+            false => files_of(path, "pb")?,
+        };
+        found.extend(files.into_iter().map(|path| Model { path, is_named }));
     }
     if found.is_empty() {
         let problem = "there is no model; give GraphDefs (*.pb), or a folder of them";

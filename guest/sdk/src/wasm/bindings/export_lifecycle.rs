@@ -1374,7 +1374,7 @@ pub mod placewright {
             }
             impl DeviceSet {
                 #[allow(unused_unsafe, clippy::all)]
-                /// 1 = rates are measured (calibrated), 0 = documented defaults.
+                /// 1 = rates are measured (calibrated), or stated by a cluster file; 0 = documented defaults.
                 #[allow(async_fn_in_trait)]
                 pub fn calibrated(&self) -> _rt::Vec<u8> {
                     unsafe {
