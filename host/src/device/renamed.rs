@@ -227,6 +227,10 @@ impl KernelDevice for RenamedDevice {
         self.kernel_device().flush();
     }
 
+    fn assist(&self, is_wanted: &dyn Fn() -> bool) {
+        self.kernel_device().assist(is_wanted);
+    }
+
     fn as_program_device(&self) -> Option<&dyn ProgramDevice> {
         self.kernel_device().as_program_device()
     }

@@ -253,6 +253,14 @@ pub trait KernelDevice: Device {
     /// nothing by default: most devices start work when it is submitted.
     fn flush(&self) {}
 
+    /// Gives submitted work to the driver on this thread, in place of a thread of the device, until
+    /// there is none or `is_wanted` returns true. The executor calls this instead of
+    /// [`Self::flush`] if the thread would sleep until the work ends. Flushes by default.
+    fn assist(&self, is_wanted: &dyn Fn() -> bool) {
+        let _ = is_wanted;
+        self.flush();
+    }
+
     /// Returns the device as one that takes whole partitions, if it is one. The executor then asks
     /// the registry for no kernel of its nodes.
     fn as_partition_device(&self) -> Option<&dyn PartitionDevice> {

@@ -104,6 +104,15 @@ pub(super) struct Run {
     helpers: Option<Arc<pool::Shared>>,
 }
 
+/// What a thread does when no operation is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Afterwards {
+    /// The work that it has submitted is another thread's.
+    Leaves,
+    /// It does that work itself if the run is asynchronous, or waits for the other threads.
+    Assists,
+}
+
 /// The state of an operation that may end later than it starts.
 enum Started {
     /// It ends later, or has already ended.
@@ -446,7 +455,7 @@ impl Run {
     /// ready.
     fn drive(self: &Arc<Self>, helpers: &pool::Shared) {
         loop {
-            self.work(helpers);
+            self.work(helpers, Afterwards::Assists);
             if self.gate.is_over() {
                 break;
             }
@@ -457,6 +466,9 @@ impl Run {
             // While the run waits for asynchronous operations, no thread executes steps and checks
             // the deadline.
             let is_news = || self.is_news() || self.is_interrupted();
+            if let Err(failure) = self.state.program.assist(&is_news) {
+                self.fail(failure);
+            }
             let deadline = self.request.interrupts.deadline();
             self.gate.sleep_until_deadline(is_news, deadline);
             if let Err(interrupt) = self.request.check_interrupts() {
@@ -655,7 +667,7 @@ impl Run {
     /// Executes operations on a helper thread until none is ready.
     pub(super) fn help(self: &Arc<Self>, helpers: &pool::Shared) {
         loop {
-            self.work(helpers);
+            self.work(helpers, Afterwards::Leaves);
             if !spin_until(|| self.is_news()) || self.gate.is_over() {
                 return;
             }
@@ -663,7 +675,7 @@ impl Run {
     }
 
     /// Executes ready operations until none is left.
-    fn work(self: &Arc<Self>, helpers: &pool::Shared) {
+    fn work(self: &Arc<Self>, helpers: &pool::Shared, afterwards: Afterwards) {
         self.gate.enter();
         let _busy = self.request.load.enter();
         let _subscriber = self.request.listeners.enter();
@@ -715,7 +727,8 @@ impl Run {
                 Err(failure) => self.fail(failure),
             }
         }
-        if let Err(failure) = self.state.program.flush() {
+        let is_left = afterwards == Afterwards::Leaves || !self.state.program.is_async;
+        if is_left && let Err(failure) = self.state.program.flush() {
             self.fail(failure);
         }
         // Recorded before the thread leaves: when the caller sees the end of the run, it sees all

@@ -241,6 +241,10 @@ impl KernelDevice for SyclDevice {
         self.stream.flush();
     }
 
+    fn assist(&self, is_wanted: &dyn Fn() -> bool) {
+        self.stream.assist(is_wanted);
+    }
+
     fn as_program_device(&self) -> Option<&dyn ProgramDevice> {
         Some(self)
     }

@@ -9,6 +9,7 @@
 //! covers a buffer that returns to the pool while commands that use it are still pending.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::hint;
 use std::mem;
@@ -273,6 +274,41 @@ impl Lane {
         None
     }
 
+    /// Executes commands in place of the thread until there are none or `is_wanted`.
+    fn assist(&self, is_wanted: &dyn Fn() -> bool) {
+        // As in `take_at_once`.
+        if is_driver_thread() {
+            return self.wake();
+        }
+        let _dead = DeadIfPanicking(self);
+        let _at_work = AtWork::begin();
+        let Ok(mut worker) = self.worker.try_lock() else {
+            return self.wake();
+        };
+        let mut commands = VecDeque::new();
+        while !is_wanted() {
+            if commands.is_empty() {
+                let mut inbox = self.inbox();
+                commands.extend(inbox.commands.drain(..));
+                self.n_waiting.store(0, Ordering::Relaxed);
+            }
+            match commands.pop_front() {
+                Some(command) => worker.take(command),
+                None => break,
+            }
+        }
+        worker.flush();
+        drop(worker);
+        if !commands.is_empty() {
+            let mut inbox = self.inbox();
+            commands.extend(inbox.commands.drain(..));
+            inbox.commands.extend(commands);
+            self.n_waiting
+                .store(inbox.commands.len(), Ordering::Relaxed);
+        }
+        self.wake();
+    }
+
     /// Runs the thread until the inbox is empty and closed.
     fn work(&self) {
         while self.wait() {
@@ -472,6 +508,11 @@ impl Stream {
     /// Makes sure that all commands are on their way to the driver.
     pub(super) fn flush(&self) {
         self.lane.wake();
+    }
+
+    /// The same for a caller that would otherwise sleep: it executes them until `is_wanted`.
+    pub(super) fn assist(&self, is_wanted: &dyn Fn() -> bool) {
+        self.lane.assist(is_wanted);
     }
 
     /// The same for a command whose end the caller waits for. The caller executes all commands up

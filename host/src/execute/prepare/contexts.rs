@@ -9,6 +9,7 @@ use super::KernelCache;
 use super::Program;
 use super::kernels::asked;
 use super::kernels::kernel_device;
+use crate::device::Device;
 use crate::device::DeviceContext;
 use crate::device::DeviceError;
 use crate::device::KernelDevice;
@@ -103,34 +104,60 @@ impl Program {
         }
     }
 
+    #[cold]
     fn flush_deferred(&self) -> Result<(), ExecuteError> {
-        for partition in self.plan.partitions() {
-            if self.is_deferred(partition.device)
-                && let Some(device) = self.devices.get(partition.device)
-                && let Some(kernel_device) = device.as_kernel_device()
-            {
-                // An app's device may panic.
-                let flushed = catch_unwind(AssertUnwindSafe(|| kernel_device.flush()));
-                flushed.map_err(|panic| {
-                    let device = device.attributes().name.clone();
-                    ExecuteError::Device {
-                        doing: "starting submitted work",
-                        source: Box::new(DeviceError::Failed {
-                            device: device.clone(),
-                            message: format!("it panicked: {}", panic_message(&*panic)),
-                        }),
-                        device,
-                    }
-                })?;
+        self.deferred()
+            .try_for_each(|device| start_work(device, |device| device.flush()))
+    }
+
+    /// Does the same on a thread that would otherwise sleep until the work ends: the thread does
+    /// the work of the last such device, until `is_wanted` returns true.
+    pub(in crate::execute) fn assist(
+        &self,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<(), ExecuteError> {
+        let mut devices = self.deferred().peekable();
+        while let Some(device) = devices.next() {
+            match devices.peek() {
+                Some(_) => start_work(device, |device| device.flush())?,
+                None => start_work(device, |device| device.assist(is_wanted))?,
             }
         }
         Ok(())
+    }
+
+    fn deferred(&self) -> impl Iterator<Item = &dyn Device> {
+        let partitions = self.plan.partitions().iter();
+        let deferred = partitions.filter(|partition| self.is_deferred(partition.device));
+        deferred.filter_map(|partition| Some(&**self.devices.get(partition.device)?))
     }
 
     /// Checks whether a step is a copy that may end later than it starts.
     pub(in crate::execute) fn copies_later(&self, step: StepId) -> bool {
         self.contexts.copies_later(step)
     }
+}
+
+/// Starts the work of a device of an app, which may panic.
+fn start_work(
+    device: &dyn Device,
+    start: impl FnOnce(&dyn KernelDevice),
+) -> Result<(), ExecuteError> {
+    let Some(kernel_device) = device.as_kernel_device() else {
+        return Ok(());
+    };
+    let started = catch_unwind(AssertUnwindSafe(|| start(kernel_device)));
+    started.map_err(|panic| {
+        let device = device.attributes().name.clone();
+        ExecuteError::Device {
+            doing: "starting submitted work",
+            source: Box::new(DeviceError::Failed {
+                device: device.clone(),
+                message: format!("it panicked: {}", panic_message(&*panic)),
+            }),
+            device,
+        }
+    })
 }
 
 /// Does the same as [`Program::is_deferred`] for a device outside of a plan.
