@@ -391,6 +391,7 @@ fn kernel_costs(
         let slower = |kernel: &MeasuredKernel| MeasuredKernel {
             ns: kernel.ns * factor,
             spread_ns: kernel.spread_ns * factor,
+            hot_ns: kernel.hot_ns.map(|ns| ns * factor),
             ..kernel.clone()
         };
         return Some(Arc::new(Calibration {

@@ -3,6 +3,7 @@
 use std::iter::repeat_n;
 
 use super::calibration::Calibration;
+use super::calibration::MeasuredKernel;
 use super::families::Family;
 use super::families::families;
 use super::families::family_of;
@@ -14,9 +15,9 @@ use crate::tensor::DType;
 
 impl Calibration {
     /// Returns the time of so much work of a family, in ns, and its spread; `None` if the family
-    /// was not measured. Between two sizes the time grows evenly, and beyond the last one as
+    /// was not measured. `is_hot`: its weights are in the cache of a core. Between two sizes the time grows evenly, and beyond the last one as
     /// between the last two.
-    fn time_ns(&self, family: &Family, work: f64) -> Option<(f64, f64)> {
+    fn time_ns(&self, family: &Family, work: f64, is_hot: bool) -> Option<(f64, f64)> {
         let sizes = || {
             self.kernels
                 .iter()
@@ -34,13 +35,18 @@ impl Calibration {
             }
             (None, None) => return None,
         };
+        let time_ns = |kernel: &MeasuredKernel| match kernel.hot_ns {
+            Some(hot_ns) if is_hot => hot_ns,
+            _ => kernel.ns,
+        };
+        let (first_ns, second_ns) = (time_ns(first), time_ns(second));
         if second.work <= first.work {
-            return Some((first.ns, first.spread_ns));
+            return Some((first_ns, first.spread_ns));
         }
         let part = (work - first.work) / (second.work - first.work);
-        let ns = first.ns + part * (second.ns - first.ns);
+        let ns = first_ns + part * (second_ns - first_ns);
         // More work is never faster than the most that was measured.
-        let ns = if part > 1.0 { ns.max(second.ns) } else { ns };
+        let ns = if part > 1.0 { ns.max(second_ns) } else { ns };
         let relative = first.spread_ns / first.ns.max(1.0);
         Some((ns, ns * relative))
     }
@@ -151,7 +157,7 @@ impl Calibration {
     fn moved_ns(&self, bytes: f64, part: f64) -> f64 {
         let plain = families().iter().find(|family| family.name == PLAIN);
         let time_ns = |bytes: f64| {
-            let time = plain.and_then(|plain| self.time_ns(plain, bytes));
+            let time = plain.and_then(|plain| self.time_ns(plain, bytes, false));
             time.map_or(0.0, |(ns, _)| ns)
         };
         part * (time_ns(bytes) - time_ns(0.0)).max(0.0)
@@ -162,7 +168,7 @@ impl KernelCosts for Calibration {
     fn predict(&self, node: &NodeWork<'_>) -> Option<Prediction> {
         let family = family_of(node)?;
         let work = family.work(node.flops(), node.traffic_bytes());
-        let (ns, spread_ns) = self.time_ns(family, work)?;
+        let (ns, spread_ns) = self.time_ns(family, work, node.has_hot_weights())?;
         // Devices that compile programs launch a copy for each tensor. Two were measured.
         let ns = match (family.name, self.fused_row_min, self.launch_ns) {
             ("concatenation", Some(_), Some(launch_ns)) => {
@@ -181,7 +187,7 @@ impl KernelCosts for Calibration {
                 let plain = families()
                     .iter()
                     .find(|plain| plain.name == PLAIN && !FREE.contains(&family.name));
-                let plain_ns = plain.and_then(|plain| self.time_ns(plain, work));
+                let plain_ns = plain.and_then(|plain| self.time_ns(plain, work, false));
                 let more_ns = plain_ns.map_or(0.0, |(plain_ns, _)| (ns - plain_ns).max(0.0));
                 let inputs = LargeInputs::of(node, row_min);
                 more_ns + self.moved_ns(work, inputs.part(inputs.n_read))
@@ -206,7 +212,6 @@ impl KernelCosts for Calibration {
 mod tests {
     use super::*;
     use crate::builder::GraphBuilder;
-    use crate::cost::calibration::MeasuredKernel;
     use crate::cost::source::WorkKeys;
 
     #[test]
@@ -218,6 +223,7 @@ mod tests {
             work,
             ns,
             spread_ns: 0.1 * ns,
+            hot_ns: (work == 40.0).then_some(150.0),
         };
         let calibration = Calibration {
             kernels: vec![
@@ -227,7 +233,7 @@ mod tests {
             ],
             ..Calibration::default()
         };
-        let ns = |work| calibration.time_ns(family, work).map(|(ns, _)| ns);
+        let ns = |work| calibration.time_ns(family, work, false).map(|(ns, _)| ns);
         for (work, expected) in [
             (0.0, 100.0),
             (10.0, 100.0),
@@ -238,12 +244,17 @@ mod tests {
         ] {
             assert_eq!(ns(work), Some(expected), "{work}");
         }
-        assert_eq!(calibration.time_ns(&families()[0], 1.0), None);
+        let hot = calibration.time_ns(family, 40.0, true);
+        assert_eq!(hot.map(|(ns, _)| ns), Some(150.0));
+        assert_eq!(calibration.time_ns(&families()[0], 1.0, false), None);
         let one = Calibration {
             kernels: vec![kernel(10.0, 100.0)],
             ..Calibration::default()
         };
-        assert_eq!(one.time_ns(family, 1e9).map(|(ns, _)| ns), Some(100.0));
+        assert_eq!(
+            one.time_ns(family, 1e9, false).map(|(ns, _)| ns),
+            Some(100.0)
+        );
     }
 
     #[test]
@@ -263,6 +274,7 @@ mod tests {
             work: 1.0,
             ns,
             spread_ns: 0.0,
+            hot_ns: None,
         });
         let mut calibration = Calibration {
             kernels: kernels.to_vec(),
@@ -299,6 +311,7 @@ mod tests {
             work,
             ns,
             spread_ns: 0.0,
+            hot_ns: None,
         };
         let calibration = Calibration {
             kernels: vec![

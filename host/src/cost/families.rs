@@ -76,7 +76,10 @@ impl Family {
     /// Returns whether its kernels mostly read constants.
     pub(super) fn reads_weights(&self) -> bool {
         self.name.contains("convolution") && self.unit == WorkUnit::Flops
-            || matches!(self.name, "matmul of one row" | "matmul of few rows")
+            || matches!(
+                self.name,
+                "matmul" | "matmul of one row" | "matmul of few rows"
+            )
     }
 
     /// Returns the work of a node of the family.
