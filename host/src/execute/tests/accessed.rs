@@ -297,6 +297,10 @@ struct Accelerator {
     info: AcceleratorInfo,
     /// Cannot take what kernels have used.
     is_cursed: AtomicBool,
+    /// Does nothing until somebody flushes it or assists.
+    is_lazy: AtomicBool,
+    /// Cannot be flushed.
+    is_stuck: AtomicBool,
 }
 
 impl Accelerator {
@@ -325,6 +329,8 @@ impl Accelerator {
             own,
             queue,
             is_cursed: AtomicBool::new(false),
+            is_lazy: AtomicBool::new(false),
+            is_stuck: AtomicBool::new(false),
         })
     }
 
@@ -370,6 +376,12 @@ impl KernelDevice for Accelerator {
     }
     fn records_accessed_tensors(&self) -> bool {
         true
+    }
+    fn flush(&self) {
+        assert!(!self.is_stuck.load(Ordering::Relaxed), "the queue is stuck");
+        if self.is_lazy.load(Ordering::Relaxed) {
+            self.queue.hold(false);
+        }
     }
     fn consume_accessed_tensors(&self, _: &dyn DeviceContext, tensors: AccessedTensors) {
         assert!(!self.is_cursed.load(Ordering::Relaxed), "no events left");
@@ -572,6 +584,34 @@ fn nothing_goes_back_before_the_queue_is_done_with_it() {
             assert_eq!(bench.device.in_use_bytes(), before);
             assert_eq!(bench.device.queue.n_too_early(), 0);
         }
+    }
+}
+
+#[test]
+fn the_executor_starts_submitted_work_before_it_computes_or_waits() {
+    for (sight, wrap) in kinds() {
+        let bench = Bench::build(sight, wrap, false);
+        bench.device.is_lazy.store(true, Ordering::Relaxed);
+        // The CPU reads `a`; `later` ends on its own, and nothing else makes the queue work.
+        for fetch in ["s", "later"] {
+            let prepared = bench.prepare(&[fetch], &[]);
+            for _ in 0..10 {
+                bench.device.queue.hold(true);
+                let found = bench.run(&prepared, 1.0).unwrap();
+                let expected = match fetch {
+                    "s" => [2.0, 3.0, 4.0, 5.0],
+                    _ => [1.0; 4],
+                };
+                assert_eq!(found, [expected], "{fetch}");
+            }
+        }
+        bench.device.is_stuck.store(true, Ordering::Relaxed);
+        let prepared = bench.prepare(&["s"], &[]);
+        let error = bench.run(&prepared, 1.0).unwrap_err().to_string();
+        assert!(error.contains("starting submitted work"), "{error}");
+        bench.device.is_stuck.store(false, Ordering::Relaxed);
+        bench.device.sync().unwrap();
+        bench.run(&prepared, 1.0).unwrap();
     }
 }
 
