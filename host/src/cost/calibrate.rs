@@ -78,8 +78,7 @@ const TRAFFIC_BYTES_MIN: f64 = 256.0 * 1024.0;
 const LAUNCHES: Calls = Calls { min: 64, max: 4096 };
 
 /// Number of waits, and how long the device is idle before each, as between the runs of an app. The
-/// caller does not sleep: it executes what is left to do, as in a run of few kernels. A run of many
-/// wakes the device's thread and then its own, some 50 us with PoCL, which no figure has yet.
+/// caller does not sleep: it executes what is left to do, as in a run.
 const N_WAITS: usize = 33;
 const IDLE: Duration = Duration::from_micros(200);
 

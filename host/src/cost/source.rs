@@ -17,9 +17,9 @@ use crate::graph::TensorId;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
 
-/// Constants of so many bytes mostly stay in the second-level cache of a core, 2 MiB on today's
-/// servers.
-const HOT_BYTES_MAX: u64 = 3 << 20;
+/// Constants of so many bytes stay in the second-level cache of a core, 1 or 2 MiB on today's
+/// servers, beside the tensors of a run.
+const HOT_BYTES_MAX: u64 = 512 << 10;
 
 /// What is known of the time of one execution.
 #[derive(Debug, Clone, Copy, PartialEq)]

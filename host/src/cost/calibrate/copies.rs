@@ -18,6 +18,7 @@ use crate::cost::probe::timed;
 use crate::cost::probe::to_f64;
 use crate::device::CopyDone;
 use crate::device::DeviceContext;
+use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::tensor::Tensor;
 
@@ -51,7 +52,7 @@ impl Bench<'_> {
                 }
                 LinkDirection::ToHost => {
                     let there = context.copy_from_host(&host)?;
-                    let copy = || copy_to_host(&**context, &there).map(drop);
+                    let copy = || copy_to_host(device, &there).map(drop);
                     ("to", timed(device, calls, share, copy))
                 }
             };
@@ -91,7 +92,7 @@ impl Bench<'_> {
         let there = context.copy_from_host(&host)?;
         let (calls, share) = (self.calls(BOTH_WAYS_BYTES), self.budget / 4);
         let to_host_ns = median_ns(device, calls, share, || {
-            copy_to_host(&**context, &there).map(drop)
+            copy_to_host(device, &there).map(drop)
         })?;
         let from_host_ns = median_ns(device, calls, share, || {
             drop(context.copy_from_host(&host)?);
@@ -100,6 +101,7 @@ impl Bench<'_> {
         let together_ns = median_ns(device, calls, share, || {
             let copied = start_copy_to_host(&**context, &there);
             drop(context.copy_from_host(&host)?);
+            device.assist(&|| false);
             copied.wait()?;
             Ok(device.sync()?)
         })?;
@@ -144,10 +146,14 @@ pub(super) fn start_copy_to_host(context: &dyn DeviceContext, tensor: &Tensor) -
     StartedCopy(receiver)
 }
 
-/// Copies as the executor does: it leaves the wait to the device if that copies on its own.
-fn copy_to_host(context: &dyn DeviceContext, tensor: &Tensor) -> Result<Tensor, KernelError> {
-    match context.copies_are_async() {
-        true => start_copy_to_host(context, tensor).wait(),
-        false => context.copy_to_host(tensor),
+/// Copies as the executor does: it leaves the wait to the device if that copies on its own, and
+/// assists it.
+fn copy_to_host(device: &dyn KernelDevice, tensor: &Tensor) -> Result<Tensor, KernelError> {
+    let context = &**device.default_context();
+    if !context.copies_are_async() {
+        return context.copy_to_host(tensor);
     }
+    let copied = start_copy_to_host(context, tensor);
+    device.assist(&|| false);
+    copied.wait()
 }
