@@ -360,7 +360,8 @@ pub(super) fn run_serially(state: &RunState, request: &Request) -> Result<(), Ex
         }
     }
     request.listeners.hand_on(events);
-    outcome
+    // A run that has failed may leave submitted work, which holds memory.
+    outcome.and(state.program.flush())
 }
 
 /// Executes all operations on this thread and on the helpers that join. Returns the run state when
@@ -474,6 +475,10 @@ impl Run {
             if let Err(interrupt) = self.request.check_interrupts() {
                 self.fail(interrupt);
             }
+        }
+        // A run that has failed may leave submitted work, which holds memory.
+        if let Err(failure) = self.state.program.flush() {
+            self.fail(failure);
         }
         self.gate.sleep_until(|| self.gate.is_idle());
         if self.state.program.is_async && self.gate.has_failed() {
