@@ -210,6 +210,7 @@ fn each_reader_gets_its_own_copy_and_a_branch_that_is_not_taken_gets_none() {
     let switch = switch.finish().unwrap();
     let usual = b.output::<f32>(switch, 0).unwrap();
     let rare = b.output::<f32>(switch, 1).unwrap();
+    let rare = on_second.named("before").neg(rare).unwrap();
     let rare = on_second.named("rare").matmul(rare, weights).unwrap();
     let usual = on_second.named("usual").add(usual, usual).unwrap();
     let merge = on_second.op("Merge").inputs([usual, rare]);
@@ -368,5 +369,5 @@ fn models_give_tensorflows_numbers_whatever_is_streamed() {
         }
         n_streamed += streamed.len();
     }
-    assert!(n_streamed > 500, "{n_streamed}");
+    assert!(n_streamed > 150, "{n_streamed}");
 }

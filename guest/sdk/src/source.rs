@@ -110,8 +110,8 @@ pub struct Profile {
 /// The reason why a plan is refused (WIT `planning.violation`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Name of the rule: `length`, `device`, `pinned`, `candidate`, `group`, `streamed`, `memory` or
-    /// `queue`.
+    /// Name of the rule: `length`, `device`, `pinned`, `candidate`, `group`, `streamed`, `memory`
+    /// or `queue`.
     pub rule: String,
     /// The first node that breaks it.
     pub node: u32,

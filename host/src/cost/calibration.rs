@@ -68,8 +68,8 @@ pub struct MeasuredKernel {
     pub ns: f64,
     /// Standard deviation of the timings, in ns, without single slow ones.
     pub spread_ns: f64,
-    /// The time if the weights are in the cache of a core, in ns, if [`Self::ns`] is that of weights
-    /// that are not: those of a small graph stay there from one run to the next.
+    /// The time if the weights are in the cache of a core, in ns, if [`Self::ns`] is that of
+    /// weights that are not: those of a small graph stay there from one run to the next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot_ns: Option<f64>,
 }

@@ -15,8 +15,8 @@ use crate::tensor::DType;
 
 impl Calibration {
     /// Returns the time of so much work of a family, in ns, and its spread; `None` if the family
-    /// was not measured. `is_hot`: its weights are in the cache of a core. Between two sizes the time grows evenly, and beyond the last one as
-    /// between the last two.
+    /// was not measured. `is_hot`: its weights are in the cache of a core. Between two sizes the
+    /// time grows evenly, and beyond the last one as between the last two.
     fn time_ns(&self, family: &Family, work: f64, is_hot: bool) -> Option<(f64, f64)> {
         let sizes = || {
             self.kernels

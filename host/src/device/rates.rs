@@ -12,8 +12,8 @@ pub struct DeviceRates {
     /// Fixed cost of one kernel among many, in ns. The host's wait for a result is not included; it
     /// is part of the link.
     pub launch_ns: f64,
-    /// Whether the rates were measured on this machine, or a cluster file states them; otherwise they
-    /// are documented defaults.
+    /// Whether the rates were measured on this machine, or a cluster file states them; otherwise
+    /// they are documented defaults.
     pub is_calibrated: bool,
     /// Number of compute queues that run independently.
     pub queues: u32,

@@ -249,8 +249,8 @@ pub trait KernelDevice: Device {
 
     /// Starts the work that kernels and copies have submitted. A device may delay the start of
     /// small work as long as its submitting thread submits more, and as long as nobody waits for
-    /// the work. The executor calls this before a thread computes itself, or has nothing to do. Does
-    /// nothing by default: most devices start work when it is submitted.
+    /// the work. The executor calls this before a thread computes itself, or has nothing to do.
+    /// Does nothing by default: most devices start work when it is submitted.
     fn flush(&self) {}
 
     /// Gives submitted work to the driver on this thread, in place of a thread of the device, until

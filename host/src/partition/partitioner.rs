@@ -234,7 +234,7 @@ impl<'a> Partitioner<'a> {
         }
         // A reference may change between two reads, so each reader has its own transfer. So has
         // each reader of a streamed constant: a copy that waits for the next one takes memory, and
-        // if a reader is in a branch that is not taken, nothing is copied for it.
+        // is dead if what the reader waits for is dead.
         let graph = self.assignment.graph;
         let is_streamed = self.assignment.columns.is_streamed(graph, edge as usize);
         let is_shared = !graph.tensor_is_ref(tensor) && !is_streamed;

@@ -512,7 +512,7 @@ impl PlanDurations<'_> {
     }
 
     /// Returns the time of the copies of streamed constants that a node waits for. They are made
-    /// once, also before a loop, and not for a branch that is not taken.
+    /// once, also before a loop, and mostly not for a branch that is not taken.
     fn streaming_ns(&self, node: u32, device: u32) -> f64 {
         if self.streamed.reads.is_empty() {
             return 0.0;

@@ -160,8 +160,8 @@ impl Kept {
                 .map(|node| graph.resident_bytes()[node.index()]);
             bytes.fold(0, u64::saturating_add)
         };
-        // A constant is needed where it is read. What does not run reads nothing, and neither does a
-        // placeholder with a default, if it is fed.
+        // A constant is needed where it is read. What does not run reads nothing, and neither does
+        // a placeholder with a default, if it is fed.
         let runs = |node: &NodeId| {
             !graph.is_preloaded(*node) && !graph.op(*node).starts_with("Placeholder")
         };

@@ -43,8 +43,8 @@ pub struct DeviceSummary {
     /// Nodes placed on it.
     pub n_nodes: u64,
     /// Constants that its nodes read, and state of its nodes, such as variables. A constant is held
-    /// by each device that reads it, wherever its node is placed; a streamed one by the device of its
-    /// node only.
+    /// by each device that reads it, wherever its node is placed; a streamed one by the device of
+    /// its node only.
     pub resident_bytes: u64,
     /// Estimated time of all its nodes in sequence.
     pub work_ns: f64,

@@ -89,8 +89,8 @@ pub(super) fn for_each_run_transfer(
         .map(|(_, device)| !device.attributes().has_one_memory())
         .collect();
     let successors = graph.successors();
-    // Tensor, destination, whether it is read in host memory, and the edge of a transfer that serves
-    // no other edge.
+    // Tensor, destination, whether it is read in host memory, and the edge of a transfer that
+    // serves no other edge.
     let mut moved: Vec<(u32, u32, bool, u32)> = Vec::new();
     for producer in graph.nodes() {
         let source = devices[producer.index()];

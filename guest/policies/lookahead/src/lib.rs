@@ -1,5 +1,5 @@
-//! `lookahead`: HEFT with lookahead (Bittencourt, Sakellariou, Madeira 2010, "DAG scheduling using a
-//! lookahead variant of the heterogeneous earliest finish time algorithm").
+//! `lookahead`: HEFT with lookahead (Bittencourt, Sakellariou, Madeira 2010, "DAG scheduling using
+//! a lookahead variant of the heterogeneous earliest finish time algorithm").
 //!
 //! Nodes come in the order of HEFT, the longest path to the end first. Each goes to the device with
 //! which its consumers can finish earliest: for each device the consumers are tried, each where it

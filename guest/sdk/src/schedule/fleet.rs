@@ -167,8 +167,7 @@ impl Fleet {
         self.pick_among(task, None, score)
     }
 
-    /// Hears of completions and changes of devices. Those of unknown runs, nodes and devices are
-    /// ignored.
+    /// Records completions and changes of devices, except those of unknown runs, nodes and devices.
     pub fn observe(&mut self, done: &[Completion], changes: &[DeviceChange]) {
         self.is_observed |= !done.is_empty();
         for completion in done {

@@ -23,7 +23,7 @@ use crate::policy::ReadyTask;
 /// The run that simulated tasks belong to.
 pub const RUN: u32 = 0;
 
-/// What picks devices, and hears of completions. A closure that picks is enough.
+/// What picks devices, and is notified of completions. A closure that picks is enough.
 pub trait Decisions {
     /// Returns the device of a task whose inputs are ready. `legal` are the devices that it may
     /// take, most preferred first, never empty: one if its group is decided, else the candidates

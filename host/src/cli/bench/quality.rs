@@ -114,7 +114,8 @@ pub(super) fn run(args: &QualityBench, output: &mut Output) -> Result<Outcome> {
         let n_rows = models.len() * args.cluster.len();
         let progress = Progress::steps(n_rows as u64, "placing");
         for path in &args.cluster {
-            let cluster = ClusterSpec::read(path)?;
+            let cluster = ClusterSpec::read(path);
+            let cluster = cluster.with_context(|| path.display().to_string())?;
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
             for model in &models {
                 progress.set_message(format!("{} on {name}", model.path.display()));

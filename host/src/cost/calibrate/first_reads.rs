@@ -18,7 +18,7 @@ use crate::cost::probe::to_f64;
 use crate::device::KernelError;
 use crate::tensor::Tensor;
 
-/// Sizes of activations: larger ones come from the main memory, whoever wrote them.
+/// Sizes of activations. Larger ones come from the main memory in any case.
 const SIZES_BYTES: [usize; 3] = [256 << 10, 1 << 20, 4 << 20];
 
 /// Tensors of each size.
