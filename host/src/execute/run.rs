@@ -104,15 +104,6 @@ pub(super) struct Run {
     helpers: Option<Arc<pool::Shared>>,
 }
 
-/// What a thread does when no operation is ready.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Afterwards {
-    /// The work that it has submitted is another thread's.
-    Leaves,
-    /// It does that work itself if the run is asynchronous, or waits for the other threads.
-    Assists,
-}
-
 /// The state of an operation that may end later than it starts.
 enum Started {
     /// It ends later, or has already ended.
@@ -456,7 +447,7 @@ impl Run {
     /// ready.
     fn drive(self: &Arc<Self>, helpers: &pool::Shared) {
         loop {
-            self.work(helpers, Afterwards::Assists);
+            self.work(helpers, self.state.program.is_async);
             if self.gate.is_over() {
                 break;
             }
@@ -672,7 +663,7 @@ impl Run {
     /// Executes operations on a helper thread until none is ready.
     pub(super) fn help(self: &Arc<Self>, helpers: &pool::Shared) {
         loop {
-            self.work(helpers, Afterwards::Leaves);
+            self.work(helpers, false);
             if !spin_until(|| self.is_news()) || self.gate.is_over() {
                 return;
             }
@@ -680,7 +671,8 @@ impl Run {
     }
 
     /// Executes ready operations until none is left.
-    fn work(self: &Arc<Self>, helpers: &pool::Shared, afterwards: Afterwards) {
+    /// `assists`: then it does submitted work.
+    fn work(self: &Arc<Self>, helpers: &pool::Shared, assists: bool) {
         self.gate.enter();
         let _busy = self.request.load.enter();
         let _subscriber = self.request.listeners.enter();
@@ -732,8 +724,7 @@ impl Run {
                 Err(failure) => self.fail(failure),
             }
         }
-        let is_left = afterwards == Afterwards::Leaves || !self.state.program.is_async;
-        if is_left && let Err(failure) = self.state.program.flush() {
+        if !assists && let Err(failure) = self.state.program.flush() {
             self.fail(failure);
         }
         // Recorded before the thread leaves: when the caller sees the end of the run, it sees all

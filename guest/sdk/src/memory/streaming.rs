@@ -25,13 +25,14 @@ struct Read {
 
 /// Makes a plan fit into memory that lacks it only because of constants: streams those whose
 /// readers execute least often, of these the largest ones, until the host finds no memory too
-/// small. Each stays on the device with the fastest link to its reader, of those that have room for it.
+/// small. Each stays on the device with the fastest link to its reader, of those that have room for
+/// it.
 ///
 /// `placed` has the device of each node. Those of streamed constants are changed to the devices
-/// that keep them; all others stay. Returns the streamed constants, ascending: none if the plan fits as
-/// it is. The host's plan is then the one that fits, with the start order that it had, not offered.
-/// Returns `None`, and streams nothing, if the plan does not fit in this way or breaks a rule other
-/// than `memory`.
+/// that keep them; all others stay. Returns the streamed constants, ascending: none if the plan
+/// fits as it is. The host's plan is then the one that fits, with the start order that it had, not
+/// offered. Returns `None`, and streams nothing, if the plan does not fit in this way or breaks a
+/// rule other than `memory`.
 pub fn stream(
     graph: &Graph<'_>,
     devices: &DeviceSet<'_>,

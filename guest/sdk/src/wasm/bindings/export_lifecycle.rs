@@ -3578,8 +3578,8 @@ pub mod placewright {
             pub type Ns = super::super::super::placewright::policy::types::Ns;
             /// Why a plan is refused. `rule` is the name of the rule. Rules are checked in this order, each
             /// for all nodes: "length" (every column that is set has one entry per node), "device" (it
-            /// exists), "pinned", "candidate", "group", "streamed" (only constants are), "memory" (each memory
-            /// domain has enough; its capacity is the smallest that its devices state: see
+            /// exists), "pinned", "candidate", "group", "streamed" (only constants are), "memory" (each
+            /// memory domain has enough; its capacity is the smallest that its devices state: see
             /// peak-bytes-per-device), "queue" (the device has it). `node` is the first node that breaks the
             /// rule, 0 for "length".
             #[derive(Clone)]
@@ -3998,10 +3998,10 @@ pub mod placewright {
             }
             impl Plan {
                 #[allow(unused_unsafe, clippy::all)]
-                /// Sets the constants (op "Const" without inputs) that are streamed: each stays on the device of
-                /// its own node, and every run copies it to each node on another device that reads it, when the
-                /// node's other inputs are there. For weights that do not all fit on the device that computes
-                /// with them. Until it is set, no constant is streamed.
+                /// Sets the constants (op "Const" without inputs) that are streamed: each stays on the device
+                /// of its own node, and every run copies it to each node on another device that reads it, when
+                /// the node's other inputs are there. For weights that do not all fit on the device that
+                /// computes with them. Until it is set, no constant is streamed.
                 #[allow(async_fn_in_trait)]
                 pub fn set_streamed(&self, constants: &[NodeId]) -> () {
                     unsafe {
