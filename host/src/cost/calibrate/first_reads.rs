@@ -22,7 +22,7 @@ use crate::tensor::Tensor;
 const SIZES_BYTES: [usize; 3] = [256 << 10, 1 << 20, 4 << 20];
 
 /// Tensors of each size.
-const N_ROUNDS: usize = 9;
+const N_ROUNDS: usize = 33;
 
 /// Times of one tensor, in ns: read by the receiver for the first time and again.
 struct Reads {
