@@ -298,14 +298,15 @@ impl Lane {
             }
         }
         worker.flush();
-        drop(worker);
         if !commands.is_empty() {
+            // While no other thread can execute: later commands must not overtake these.
             let mut inbox = self.inbox();
             commands.extend(inbox.commands.drain(..));
             inbox.commands.extend(commands);
             self.n_waiting
                 .store(inbox.commands.len(), Ordering::Relaxed);
         }
+        drop(worker);
         self.wake();
     }
 
