@@ -671,7 +671,7 @@ impl Run {
     }
 
     /// Executes ready operations until none is left.
-    /// `assists`: then it does submitted work.
+    /// `assists`: the thread then does what it has submitted; nobody else must be woken for it.
     fn work(self: &Arc<Self>, helpers: &pool::Shared, assists: bool) {
         self.gate.enter();
         let _busy = self.request.load.enter();

@@ -132,12 +132,11 @@ impl<'a> Partitioner<'a> {
             for (slot, edge) in streamed {
                 let tensor = TensorId(graph.edge_tensors()[edge]);
                 let producer = graph.producer(tensor).0;
-                if self.executes[producer.index()] == NONE && !self.pruned.fed.contains_key(&tensor)
-                {
+                if !self.pruned.fed.contains_key(&tensor) {
                     // Its other readers may be in another branch.
                     let is_alone = graph.successors().row(producer.index()).len() == 1
                         && !self.fetches.contains(&tensor);
-                    self.execute(producer, if is_alone { &after } else { &[] })?;
+                    self.ensure_executed(producer, if is_alone { &after } else { &[] })?;
                 }
                 let space = self.input_space(node, slot, tensor);
                 inputs[slot] = self.arrival(tensor, device, space, to_u32(edge)?, &after)?;
@@ -189,8 +188,7 @@ impl<'a> Partitioner<'a> {
         let fetch = if let Some(&feed) = self.pruned.fed.get(&tensor) {
             Fetch::Fed(tensor, feed)
         } else {
-            self.ensure_executed(tensor)?;
-            let value = self.home(tensor);
+            let value = self.home(tensor)?;
             let device = self.plan.values[value.index()].device;
             let inputs = SmallVec::from_slice(&[value]);
             let kind = StepKind::Fetch(index);
@@ -225,8 +223,7 @@ impl<'a> Partitioner<'a> {
             self.arrivals.insert(key, value);
             return Ok(value);
         }
-        self.ensure_executed(tensor)?;
-        let sent = self.home(tensor);
+        let sent = self.home(tensor)?;
         let home = &self.plan.values[sent.index()];
         let (source, source_space) = (home.device, home.space);
         if (source, source_space) == (device, space) {
@@ -256,8 +253,7 @@ impl<'a> Partitioner<'a> {
             received: None,
         })?;
         if is_streamed {
-            let transfer = TransferId(to_u32(self.plan.transfers.len() - 1)?);
-            self.send_after(transfer, receive, after);
+            self.send_after(receive, after);
         }
         let value = self.push_value(receive, tensor, device, space)?;
         if let Some(transfer) = self.plan.transfers.last_mut() {
@@ -270,18 +266,17 @@ impl<'a> Partitioner<'a> {
     }
 
     /// Adds the step of an `Identity` of a streamed constant, if it has none yet.
-    fn ensure_executed(&mut self, tensor: TensorId) -> Result<(), PartitionError> {
-        let producer = self.assignment.graph.producer(tensor).0;
-        match self.executes[producer.index()] {
-            NONE => self.execute(producer, &[]),
+    fn ensure_executed(&mut self, node: NodeId, after: &[StepId]) -> Result<(), PartitionError> {
+        match self.executes[node.index()] {
+            NONE => self.execute(node, after),
             _ => Ok(()),
         }
     }
 
-    /// Makes the send of a transfer wait for steps of its own body.
-    fn send_after(&mut self, transfer: TransferId, receive: StepId, after: &[StepId]) {
+    /// Makes the send before a receive wait for steps of its own body.
+    fn send_after(&mut self, receive: StepId, after: &[StepId]) {
         let send = StepId(receive.0 - 1);
-        debug_assert_eq!(self.plan.step(send).kind, StepKind::Send(transfer));
+        debug_assert!(matches!(self.plan.step(send).kind, StepKind::Send(_)));
         let body = self.plan.step(send).body;
         for &step in after {
             if self.plan.step(step).body == body {
@@ -305,9 +300,7 @@ impl<'a> Partitioner<'a> {
             return Ok(None);
         }
         let source = self.assignment.device(producer);
-        if self.executes[producer.index()] == NONE {
-            self.execute(producer, &[])?;
-        }
+        self.ensure_executed(producer, &[])?;
         let runs = StepId(self.executes[producer.index()]);
         if source == device {
             return Ok(Some(runs));
@@ -405,14 +398,15 @@ impl<'a> Partitioner<'a> {
     }
 
     /// Returns the value that the producer of a tensor writes.
-    fn home(&self, tensor: TensorId) -> ValueId {
+    fn home(&mut self, tensor: TensorId) -> Result<ValueId, PartitionError> {
         let (node, slot) = self.assignment.graph.producer(tensor);
+        self.ensure_executed(node, &[])?;
         let step = &self.plan.steps[self.executes[node.index()] as usize];
         #[expect(
             clippy::cast_possible_truncation,
             reason = "tensor ids are 32 bits wide"
         )]
-        ValueId(step.first_output + slot as u32)
+        Ok(ValueId(step.first_output + slot as u32))
     }
 
     fn input_space(&self, node: NodeId, slot: usize, tensor: TensorId) -> MemorySpace {

@@ -62,11 +62,12 @@ pub(super) fn before_memory(
     check_streamed(candidates.graph(), plan.streamed)
 }
 
-/// Checks the rule `streamed`: constants only.
+/// Checks the rule `streamed`: only constants that wait for nothing.
 fn check_streamed(graph: &Graph, streamed: &[u32]) -> Result<(), Violation> {
     let n_nodes = graph.n_nodes();
-    let is_constant = |id: u32| (id as usize) < n_nodes && is_constant(graph, NodeId(id));
-    match streamed.iter().find(|&&id| !is_constant(id)) {
+    let is_free = |node: NodeId| is_constant(graph, node) && graph.is_preloaded(node);
+    let may_be = |id: u32| (id as usize) < n_nodes && is_free(NodeId(id));
+    match streamed.iter().find(|&&id| !may_be(id)) {
         None => Ok(()),
         Some(&id) => Err(Violation::Streamed {
             node: NodeId(if (id as usize) < n_nodes { id } else { 0 }),

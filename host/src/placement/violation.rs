@@ -78,7 +78,7 @@ pub enum Violation {
         other_device: String,
     },
     /// Only constants can be streamed.
-    #[error("only constants (op Const) can be streamed, not {what}")]
+    #[error("only constants (op Const without inputs) can be streamed, not {what}")]
     Streamed {
         /// The node; node 0 if it does not exist.
         node: NodeId,
