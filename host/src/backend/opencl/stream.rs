@@ -3,10 +3,10 @@
 //!
 //! Any thread sends commands. The device's thread passes them to the driver. So does a thread that
 //! waits for the end of a command anyway, or that would otherwise sleep, or wake the device's
-//! thread for little work. A driver may execute a command inside the call that enqueues it (PoCL's `basic`
-//! does); this does not block the executor's threads. Commands wait for each other through their
-//! buffers: a reader waits for the last writer, a writer waits for all earlier commands. This also
-//! covers a buffer that returns to the pool while commands that use it are still pending.
+//! thread for little work. A driver may execute a command inside the call that enqueues it (PoCL's
+//! `basic` does); this does not block the executor's threads. Commands wait for each other through
+//! their buffers: a reader waits for the last writer, a writer waits for all earlier commands. This
+//! also covers a buffer that returns to the pool while commands that use it are still pending.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
