@@ -1,6 +1,6 @@
-//! Models of the executor's lock-free parts. They compile the executor's own sources with the
-//! atomics and locks of a model checker, which runs each model once per order of steps that the
-//! memory model allows.
+//! Models of the executor's lock-free parts, and of the queue of a SYCL device's commands. They
+//! compile the host's own sources with the atomics and locks of a model checker, which runs each
+//! model once per order of steps that the memory model allows.
 //!
 //! A model is a function that panics if an order violates its assertions; `tests/models.rs` calls
 //! the models. Not modelled are the thread pools (queues and lists under a mutex, and one flag per
@@ -12,10 +12,15 @@
     reason = "the checker's cells are read and written through pointers; it panics where two threads do so at once"
 )]
 
+#[path = "../../../host/src/backend/opencl/command_counter.rs"]
+mod command_counter;
 #[path = "../../../host/src/execute/countdown.rs"]
 mod countdown;
 #[path = "../../../host/src/execute/gate.rs"]
 mod gate;
+#[path = "../../../host/src/backend/opencl/lane.rs"]
+mod lane;
+mod lanes;
 #[path = "../../../host/src/device/intra_op/lease.rs"]
 mod lease;
 #[path = "../../../host/src/execute/ready.rs"]
@@ -39,15 +44,26 @@ use crate::gate::Gate;
 use crate::lease::Lease;
 use crate::ready::ReadySet;
 
+pub use crate::lanes::a_command_executed_at_once_overtakes_nothing;
+pub use crate::lanes::a_command_that_is_waited_for_comes_after_earlier_ones;
+pub use crate::lanes::devices_that_copy_from_each_other_end;
+pub use crate::lanes::what_an_assistant_leaves_is_executed_by_the_thread;
+pub use crate::lanes::what_an_assistant_leaves_is_executed_in_order;
+
 /// Maximum number of preemptions in one execution. Two find nearly all bugs in practice, and each
-/// further one multiplies the number of executions; with three, all models together take about a
-/// second.
+/// further one multiplies the number of executions; with three, the models of this file take about
+/// a second.
 const N_PREEMPTIONS_MAX: usize = 3;
 
 /// Runs a model in every order.
 fn check(model: impl Fn() + Sync + Send + 'static) {
+    check_up_to(N_PREEMPTIONS_MAX, model);
+}
+
+/// The same with another maximum number of preemptions.
+fn check_up_to(n_preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
-    builder.preemption_bound = Some(N_PREEMPTIONS_MAX);
+    builder.preemption_bound = Some(n_preemptions);
     builder.check(model);
 }
 

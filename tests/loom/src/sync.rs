@@ -1,5 +1,5 @@
-//! The model checker's atomics and locks, under the names of `host/src/execute/sync.rs` and
-//! `host/src/device/intra_op/sync.rs`.
+//! The model checker's atomics and locks, under the names of `sync.rs` in `host/src/execute`,
+//! `host/src/device/intra_op` and `host/src/backend/opencl`.
 
 pub(super) use std::sync::PoisonError;
 

@@ -49,3 +49,28 @@ fn a_successor_of_two_asynchronous_operations_is_executed_once() {
 fn a_caller_with_a_deadline_sees_an_interrupt() {
     placewright_loom::a_caller_with_a_deadline_sees_an_interrupt();
 }
+
+#[test]
+fn a_command_that_is_waited_for_comes_after_earlier_ones() {
+    placewright_loom::a_command_that_is_waited_for_comes_after_earlier_ones();
+}
+
+#[test]
+fn what_an_assistant_leaves_is_executed_in_order() {
+    placewright_loom::what_an_assistant_leaves_is_executed_in_order();
+}
+
+#[test]
+fn a_command_executed_at_once_overtakes_nothing() {
+    placewright_loom::a_command_executed_at_once_overtakes_nothing();
+}
+
+#[test]
+fn devices_that_copy_from_each_other_end() {
+    placewright_loom::devices_that_copy_from_each_other_end();
+}
+
+#[test]
+fn what_an_assistant_leaves_is_executed_by_the_thread() {
+    placewright_loom::what_an_assistant_leaves_is_executed_by_the_thread();
+}

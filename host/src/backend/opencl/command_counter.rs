@@ -1,10 +1,11 @@
 //! Counts the commands of a device that its driver has received.
 
-use std::sync::Condvar;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use super::sync::AtomicU64;
+use super::sync::Condvar;
+use super::sync::Mutex;
+use super::sync::Ordering;
+use super::sync::PoisonError;
+use super::sync::between_write_and_read;
 
 /// Counts commands in the order in which the driver receives them. If two devices copy from each
 /// other, each waits only for earlier commands of the other, never for the other's waits.
@@ -23,6 +24,7 @@ impl CommandCounter {
         // Both threads use both counters in the same order: either this thread sees the waiter, or
         // the waiter sees this number.
         self.n_done.fetch_add(1, Ordering::SeqCst);
+        between_write_and_read();
         if self.n_waiting.load(Ordering::SeqCst) > 0 {
             drop(self.gate.lock().unwrap_or_else(PoisonError::into_inner));
             self.has_counted.notify_all();
@@ -46,11 +48,14 @@ impl CommandCounter {
         if self.has_done(n) {
             return;
         }
-        let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         self.n_waiting.fetch_add(1, Ordering::SeqCst);
-        let is_not = |(): &mut ()| !self.has_done(n);
-        let gate = self.has_counted.wait_while(gate, is_not);
-        drop(gate.unwrap_or_else(PoisonError::into_inner));
+        between_write_and_read();
+        while !self.has_done(n) {
+            let woken = self.has_counted.wait(gate);
+            gate = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(gate);
         self.n_waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -11,7 +11,8 @@
 //! | `context.rs` | copies to and from its memory |
 //! | `memory.rs` | allocator and pool |
 //! | `buffer.rs` | what commands wait for |
-//! | `stream.rs` | the queue of commands, and the thread that calls the driver |
+//! | `stream.rs` | sends commands, and the thread that calls the driver |
+//! | `lane.rs` | the queue of commands, and which thread executes them |
 //! | `worker.rs` | gives commands to the driver: their order and failures |
 //! | `ends.rs` | the ends of commands, and which failures are reported to whom |
 //! | `order.rs` | which commands have ended, and what must be waited for |
@@ -45,6 +46,7 @@ mod discover;
 mod ends;
 #[expect(unsafe_code, reason = "calls into OpenCL")]
 mod ffi;
+mod lane;
 mod memory;
 mod order;
 mod pocl;
@@ -52,6 +54,7 @@ mod program;
 #[cfg(feature = "cli")]
 mod reference;
 mod stream;
+mod sync;
 mod worker;
 
 #[doc(hidden)]

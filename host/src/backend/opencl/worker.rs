@@ -17,6 +17,7 @@ use super::ffi::Mem;
 use super::ffi::Progress;
 use super::ffi::Queue;
 use super::ffi::Value;
+use super::lane::Execute;
 use super::order::End;
 use super::order::Of;
 use super::order::Order;
@@ -72,6 +73,69 @@ struct Faults {
     used: Vec<(Work, Arc<str>)>,
 }
 
+impl Execute for Worker {
+    type Command = Command;
+    type Progress = Shared;
+
+    fn take(&mut self, command: Command) {
+        self.execute(command);
+        self.shared.given.count();
+        if self.n_unflushed >= COMMANDS_PER_FLUSH {
+            self.flush();
+        }
+    }
+
+    /// Flushes the driver's queue.
+    fn flush(&mut self) {
+        if mem::take(&mut self.n_unflushed) > 0
+            && let Err(code) = self.queue.flush()
+        {
+            self.failed_for_all("starting its commands", code);
+        }
+    }
+
+    /// Waits for the commands in flight. Failures are reported to the runs that ask for them.
+    fn finish_all(&mut self) {
+        self.n_unflushed = 0;
+        let finished = self.queue.finish();
+        self.look_at_ends();
+        if let Err(code) = finished {
+            self.failed_for_all("finishing its work", code);
+        }
+    }
+
+    /// Removes commands that have ended. Polls the driver as little as possible: one command in the
+    /// middle may cover all earlier ones.
+    fn look_at_ends(&mut self) {
+        loop {
+            let middle = self.ends.middle();
+            let Some(end) = middle.filter(|end| end.event.progress() == Progress::Done) else {
+                break;
+            };
+            self.order.note_end(&end, true);
+            // The commands after them have succeeded.
+            let order = &self.order;
+            if self.ends.forget(|end| order.is_known_to_have_ended(end)) == 0 {
+                break;
+            }
+        }
+        loop {
+            let Some(end) = self.ends.first() else {
+                return;
+            };
+            match end.event.progress() {
+                Progress::Pending => return,
+                Progress::Done => self.order.note_end(&end, true),
+                Progress::Failed(code) => {
+                    self.order.note_end(&end, false);
+                    self.ends.has_failed(&end, code);
+                }
+            }
+            self.ends.pop();
+        }
+    }
+}
+
 impl Worker {
     pub(super) fn new(
         context: Arc<Context>,
@@ -83,48 +147,15 @@ impl Worker {
             order: Order::new(Arc::clone(&shared), quirks.queues_are_alone),
             queue,
             launches: quirks.mixes_up_sizes.then(Launches::of_process),
+            ends: shared.ends(),
             shared,
             n_unflushed: 0,
-            ends: Ends::default(),
             faults: Faults {
                 context,
                 flags: None,
                 used: Vec::new(),
             },
         }
-    }
-
-    /// Executes the next command.
-    pub(super) fn take(&mut self, command: Command) {
-        self.execute(command);
-        self.shared.given.count();
-        if self.n_unflushed >= COMMANDS_PER_FLUSH {
-            self.flush();
-        }
-    }
-
-    /// Waits for the commands in flight. Failures are reported to the runs that ask for them.
-    pub(super) fn finish_all(&mut self) {
-        self.n_unflushed = 0;
-        let finished = self.queue.finish();
-        self.look_at_ends();
-        if let Err(code) = finished {
-            self.failed_for_all("finishing its work", code);
-        }
-    }
-
-    /// Flushes the driver's queue.
-    pub(super) fn flush(&mut self) {
-        if mem::take(&mut self.n_unflushed) > 0
-            && let Err(code) = self.queue.flush()
-        {
-            self.failed_for_all("starting its commands", code);
-        }
-    }
-
-    /// Returns the commands that may not have ended, for threads that cannot wait for the worker.
-    pub(super) fn ends(&self) -> Ends {
-        self.ends.clone()
     }
 
     fn failed_for_all(&mut self, doing: &str, code: Code) {
@@ -464,37 +495,6 @@ impl Worker {
             }
         }
         Ok(())
-    }
-
-    /// Removes commands that have ended. Polls the driver as little as possible: one command in the
-    /// middle may cover all earlier ones.
-    pub(super) fn look_at_ends(&mut self) {
-        loop {
-            let middle = self.ends.middle();
-            let Some(end) = middle.filter(|end| end.event.progress() == Progress::Done) else {
-                break;
-            };
-            self.order.note_end(&end, true);
-            // The commands after them have succeeded.
-            let order = &self.order;
-            if self.ends.forget(|end| order.is_known_to_have_ended(end)) == 0 {
-                break;
-            }
-        }
-        loop {
-            let Some(end) = self.ends.first() else {
-                return;
-            };
-            match end.event.progress() {
-                Progress::Pending => return,
-                Progress::Done => self.order.note_end(&end, true),
-                Progress::Failed(code) => {
-                    self.order.note_end(&end, false);
-                    self.ends.has_failed(&end, code);
-                }
-            }
-            self.ends.pop();
-        }
     }
 
     fn before_writing(&mut self, to: &RawBuffer) {
