@@ -26,6 +26,7 @@ use crate::cost::probe::Calls;
 use crate::cost::probe::Probe;
 use crate::cost::probe::ProbeError;
 use crate::cost::probe::Question;
+use crate::cost::probe::deviation;
 use crate::cost::probe::median;
 use crate::cost::probe::median_ns;
 use crate::cost::probe::nanoseconds;
@@ -67,6 +68,11 @@ const COPIES_BYTES: [usize; 4] = [4, 64 << 10, 1 << 20, 16 << 20];
 /// Side of the square matrices of the reference.
 const REFERENCE_SIDE: usize = 128;
 
+/// How often all families are timed, one after the other. Other tenants of a machine take more or
+/// less of its memory for seconds, so timings of one moment differ more from those of the next
+/// minute than the medians of several moments do.
+const N_PASSES: u32 = 5;
+
 /// Time for which the reference alone is timed.
 const REFERENCE_BUDGET: Duration = Duration::from_millis(20);
 
@@ -86,7 +92,7 @@ const IDLE: Duration = Duration::from_micros(200);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CalibrateOptions {
-    /// Approximate time of the timings of one device, 8 s by default. The first call of each
+    /// Approximate time of the timings of one device, 24 s by default. The first call of each
     /// kernel, in which a driver may compile it, comes on top. With more time, slow devices reach
     /// larger sizes and medians cover more timings. The smallest size of everything is always
     /// timed.
@@ -105,7 +111,7 @@ impl CalibrateOptions {
 impl Default for CalibrateOptions {
     fn default() -> Self {
         Self {
-            budget: Duration::from_secs(8),
+            budget: Duration::from_secs(24),
         }
     }
 }
@@ -169,7 +175,7 @@ pub fn calibrate_with_progress(
         return Err(CalibrateError::NoKernelDevice { device: name() });
     };
     // The families of kernels have the greater part.
-    let mut bench = Bench::new(kernel_device, kernels, options.budget / 28);
+    let mut bench = Bench::new(kernel_device, kernels, options.budget / 84);
     bench.found.fused_row_min =
         kernel_device
             .as_program_device()
@@ -192,7 +198,8 @@ pub fn calibrate_with_progress(
     });
     bench.attempt("copies both ways", Bench::copies_both_ways);
     bench.attempt("first reads", Bench::first_reads);
-    bench.budget = options.budget * 3 / 4 / u32::try_from(families().len()).unwrap_or(1);
+    let n_families = u32::try_from(families().len()).unwrap_or(1);
+    bench.budget = options.budget * 3 / 4 / N_PASSES / n_families.max(1);
     bench.kernels_by_family(begins);
     let mut found = bench.found;
     found.others_busy = watch.and_then(LoadWatch::others_busy).map(rounded);
@@ -403,31 +410,33 @@ impl<'d> Bench<'d> {
         Ok(())
     }
 
-    /// Times the kernels of all families. A family without a kernel is left out.
+    /// Times the kernels of all families, several times. A family without a kernel is left out.
     fn kernels_by_family(&mut self, begins: &mut dyn FnMut(&'static str)) {
         let mut first_ns = None;
-        for family in families() {
-            begins(family.name);
-            let now_ns = self.reference_ns();
-            first_ns = first_ns.or(now_ns);
-            let scale = match (first_ns, now_ns) {
-                (Some(first_ns), Some(now_ns)) => first_ns / now_ns,
-                _ => 1.0,
-            };
-            // An app's kernel may fail in any way.
-            let outcome = catch_unwind(AssertUnwindSafe(|| self.family(family)));
-            let Ok(kernels) = outcome else {
-                continue;
-            };
-            self.found
-                .kernels
-                .extend(kernels.into_iter().map(|kernel| MeasuredKernel {
-                    ns: rounded(kernel.ns * scale),
-                    spread_ns: rounded(kernel.spread_ns * scale),
-                    hot_ns: kernel.hot_ns.map(|ns| rounded(ns * scale)),
-                    ..kernel
-                }));
+        let mut timings: Vec<Vec<Timings>> = Vec::new();
+        timings.resize_with(families().len(), Vec::new);
+        for _ in 0..N_PASSES {
+            for (family, timings) in families().iter().zip(&mut timings) {
+                begins(family.name);
+                let now_ns = self.reference_ns();
+                first_ns = first_ns.or(now_ns);
+                let scale = match (first_ns, now_ns) {
+                    (Some(first_ns), Some(now_ns)) => first_ns / now_ns,
+                    _ => 1.0,
+                };
+                // An app's kernel may fail in any way.
+                let outcome = catch_unwind(AssertUnwindSafe(|| self.family(family)));
+                for (size, kernel) in outcome.unwrap_or_default().into_iter().enumerate() {
+                    // Sizes are always timed in the same order, while there is time.
+                    if size == timings.len() {
+                        timings.push(Timings::default());
+                    }
+                    timings[size].add(kernel, scale);
+                }
+            }
         }
+        let kernels = timings.into_iter().flatten().filter_map(Timings::median);
+        self.found.kernels.extend(kernels);
         self.found.reference_ns = first_ns;
     }
 
@@ -608,6 +617,37 @@ impl<'d> Bench<'d> {
 
     fn sample(&mut self, of: String, ns: f64, rate_per_s: f64) {
         self.found.samples.push(Sample { of, ns, rate_per_s });
+    }
+}
+
+/// The timings of a kernel at one size, of several moments.
+#[derive(Default)]
+struct Timings {
+    kernel: Option<MeasuredKernel>,
+    ns: Vec<f64>,
+    spread_ns: Vec<f64>,
+    hot_ns: Vec<f64>,
+}
+
+impl Timings {
+    fn add(&mut self, kernel: MeasuredKernel, scale: f64) {
+        self.ns.push(kernel.ns * scale);
+        self.spread_ns.push(kernel.spread_ns * scale);
+        self.hot_ns.extend(kernel.hot_ns.map(|ns| ns * scale));
+        self.kernel = Some(kernel);
+    }
+
+    /// The medians. The spread is that within the moments or that between them, whichever is
+    /// larger.
+    fn median(self) -> Option<MeasuredKernel> {
+        let ns = median(self.ns.clone());
+        let spread_ns = median(self.spread_ns).max(deviation(&self.ns, ns));
+        Some(MeasuredKernel {
+            ns: rounded(ns),
+            spread_ns: rounded(spread_ns),
+            hot_ns: (!self.hot_ns.is_empty()).then(|| rounded(median(self.hot_ns))),
+            ..self.kernel?
+        })
     }
 }
 

@@ -47,7 +47,7 @@ const TIMING: Duration = Duration::from_millis(2);
 
 /// Number of timings per median: few enough to be quick, enough to ignore other load on the
 /// machine.
-const N_TIMINGS: usize = 9;
+const N_TIMINGS: usize = 5;
 
 /// Converts the median absolute deviation to the standard deviation of a normal distribution.
 const DEVIATIONS_PER_MAD: f64 = 1.4826;
@@ -333,12 +333,17 @@ pub(super) fn timed(
     }
     // A clock that does not advance would make rates infinite.
     let ns = median(timings.clone()).max(0.1);
-    let deviations = timings.iter().map(|timing| (timing - ns).abs());
     Ok(Timed {
         ns,
-        spread_ns: DEVIATIONS_PER_MAD * median(deviations.collect()),
+        spread_ns: deviation(&timings, ns),
         took: started.elapsed(),
     })
+}
+
+/// The standard deviation from a median, estimated without single distant values.
+pub(super) fn deviation(values: &[f64], median_of_values: f64) -> f64 {
+    let deviations = values.iter().map(|value| (value - median_of_values).abs());
+    DEVIATIONS_PER_MAD * median(deviations.collect())
 }
 
 /// The median; 0 if there are no values.

@@ -3,6 +3,8 @@
 //! A device that shares its memory with the host copies nothing, but the bytes are still in the
 //! cache of the core that wrote them: its kernels read them several times as slowly as their own.
 
+use std::panic::resume_unwind;
+use std::thread;
 use std::time::Instant;
 
 use super::Bench;
@@ -33,7 +35,10 @@ struct Reads {
 impl Bench<'_> {
     /// Adds to the links of a device that copies on its own what first reads cost.
     pub(super) fn first_reads(&mut self) -> Result<(), ProbeError> {
-        if self.found.links.len() != 2 || !self.device.default_context().copies_are_async() {
+        let is_async = self.device.default_context().copies_are_async();
+        // A machine with one core has no other caches.
+        let n_cores = thread::available_parallelism().map_or(1, usize::from);
+        if self.found.links.len() != 2 || !is_async || n_cores == 1 {
             return Ok(());
         }
         for direction in [LinkDirection::FromHost, LinkDirection::ToHost] {
@@ -47,13 +52,14 @@ impl Bench<'_> {
                 self.read(&direction, &probe, bytes)?;
                 let reads = (0..N_ROUNDS).map(|_| self.read(&direction, &probe, bytes));
                 let reads: Vec<Reads> = reads.collect::<Result<_, _>>()?;
-                let again_ns = median(reads.iter().map(|reads| reads.again_ns).collect());
                 let first_ns = median(reads.iter().map(|reads| reads.first_ns).collect());
+                // The differences of neighbours: each moment has its own speed.
+                let more_ns = reads.iter().map(|reads| reads.first_ns - reads.again_ns);
+                let more_ns = median(more_ns.collect()).max(0.0);
                 let of = match direction {
                     LinkDirection::FromHost => "from the host, read by a kernel",
                     LinkDirection::ToHost => "from the device, read by the host",
                 };
-                let more_ns = (first_ns - again_ns).max(0.0);
                 let rate = rounded(to_f64(bytes) / first_ns.max(1.0) * 1e9);
                 self.sample(
                     format!("{} {of}", size_text(bytes)),
@@ -83,12 +89,12 @@ impl Bench<'_> {
         }
     }
 
-    /// A kernel reads a tensor of the host, and then what it has written itself. The second time
-    /// contains no copy, so the difference is the whole cost of the transfer.
+    /// A kernel reads a tensor that another core has written, and then what it has written itself.
+    /// The calling thread waits for the kernel and hence executes it. The second time contains no
+    /// copy, so the difference is the whole cost of the transfer.
     fn read_by_device(&self, probe: &Probe<'_>, bytes: usize) -> Result<Reads, KernelError> {
         let context = self.device.default_context();
-        // The calling thread writes it.
-        let written = self.ones(&[bytes / 4])?;
+        let written = on_another_core(|| self.ones(&[bytes / 4]))?;
         let time = |input: &mut dyn FnMut() -> Result<Tensor, KernelError>| {
             self.device.sync()?;
             let started = Instant::now();
@@ -101,11 +107,14 @@ impl Bench<'_> {
         Ok(Reads { first_ns, again_ns })
     }
 
-    /// The calling thread reads what a kernel has written, twice.
+    /// The calling thread reads what a kernel has written on another core, twice.
     fn read_by_host(&self, probe: &Probe<'_>) -> Result<Reads, KernelError> {
         let context = self.device.default_context();
-        let written = probe.run(None)?;
-        let there = start_copy_to_host(&**context, &written).wait()?;
+        let there = on_another_core(|| {
+            let written = probe.run(None)?;
+            // The thread that waits executes the kernel, or the device's thread does.
+            start_copy_to_host(&**context, &written).wait()
+        })?;
         let values = there.as_slice::<f32>()?;
         let time = || {
             let started = Instant::now();
@@ -124,4 +133,15 @@ impl Bench<'_> {
             again_ns: time(),
         })
     }
+}
+
+/// Runs `work` on another thread while this one keeps its core busy.
+fn on_another_core<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let other = scope.spawn(work);
+        while !other.is_finished() {
+            std::hint::spin_loop();
+        }
+        other.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
 }
