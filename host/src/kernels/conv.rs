@@ -141,6 +141,10 @@ impl Convolution {
         if out.is_empty() {
             return Ok(());
         }
+        // A large filter is read once for all pixels: threads share its columns.
+        if patch * self.output_channels >= input.len().saturating_add(out.len()) {
+            return self.pixels(input, filter, 0, out, threads);
+        }
         let line = self.columns.output * self.output_channels;
         // Narrow filters use only a part of their vectors.
         let width = self.output_channels.next_multiple_of(8);
@@ -150,13 +154,14 @@ impl Convolution {
         } else {
             line
         };
-        threads.try_fill(out, line_or_pixel, grain, |start, part| {
+        let shared = threads.uninterrupted();
+        shared.try_fill(out, line_or_pixel, grain, |start, part| {
             let first = start / self.output_channels;
             self.pixels(input, filter, first, part, threads.alone())
         })
     }
 
-    /// Computes output pixels, from pixel `first` of the batch on.
+    /// Computes output pixels, from pixel `first` of the batch on, until the run is interrupted.
     fn pixels(
         &self,
         input: &[f32],
@@ -166,11 +171,14 @@ impl Convolution {
         threads: Threads<'_>,
     ) -> Result<(), KernelError> {
         let line = self.columns.output * self.output_channels;
-        // As many lines at a time as keep the padded input in the L2 cache.
-        let padded_line = self.padded_columns() * self.input_channels;
-        let most = (PATCH_ELEMENTS / padded_line.saturating_mul(self.rows.stride).max(1)).max(1);
-        // A line of windows may take minutes: each step is limited to a few ms.
         let patch = self.rows.size * self.columns.size * self.input_channels;
+        // As many lines at a time as keep the padded input in the L2 cache. Each band reads the
+        // filter: the input may take more room if that is large.
+        let filter_elements = patch.saturating_mul(self.output_channels);
+        let elements = filter_elements.clamp(PATCH_ELEMENTS, 4 * PATCH_ELEMENTS);
+        let padded_line = self.padded_columns() * self.input_channels;
+        let most = (elements / padded_line.saturating_mul(self.rows.stride).max(1)).max(1);
+        // A line of windows may take minutes: each step is limited to a few ms.
         let n_columns_max = (BAND_MACS / patch.saturating_mul(self.output_channels).max(1)).max(1);
         let n_rows_max = most
             .min(self.rows.output)
@@ -179,7 +187,7 @@ impl Convolution {
         let n_rows_max = n_rows_max.min((n_columns_max / self.columns.output.max(1)).max(1));
         let mut scratch = BandScratch::new(self, n_rows_max, n_columns_max, threads)?;
         let (mut pixel, mut rest) = (first, out);
-        while !rest.is_empty() {
+        while !rest.is_empty() && !threads.is_interrupted() {
             let (line_of_batch, column) =
                 (pixel / self.columns.output, pixel % self.columns.output);
             let (image, row) = (
@@ -198,18 +206,27 @@ impl Convolution {
                 };
             let (band, others) = rest.split_at_mut(n_rows * n_columns * self.output_channels);
             let (rows, columns) = (row..row + n_rows, column..column + n_columns);
-            self.band(input, filter, image, rows, columns, band, &mut scratch);
+            self.band(
+                input,
+                filter,
+                image,
+                rows,
+                columns,
+                band,
+                &mut scratch,
+                threads,
+            );
             (pixel, rest) = (pixel + n_rows * n_columns, others);
-            if n_columns_max < self.columns.output && threads.is_interrupted() {
-                break;
-            }
         }
         Ok(())
     }
 
     /// Computes some rows and columns of output pixels of one image: a matmul of the pixels under
     /// each window, read in place, with the filter.
-    #[expect(clippy::too_many_arguments, reason = "one of them is scratch")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "two of them are scratch and threads"
+    )]
     fn band(
         &self,
         input: &[f32],
@@ -219,6 +236,7 @@ impl Convolution {
         columns: Range<usize>,
         out: &mut [f32],
         scratch: &mut BandScratch,
+        threads: Threads<'_>,
     ) {
         let BandScratch {
             padded,
@@ -258,7 +276,7 @@ impl Convolution {
         };
         let mut out = MatrixMut::new(out, n_starts, self.output_channels, self.output_channels)
             .expect("bands are whole lines");
-        matmul_prepacked(lhs, filter, &mut out, Threads::single());
+        matmul_prepacked(lhs, filter, &mut out, threads);
     }
 
     /// Lists the segments of the image, whose lines are `width` pixels wide, under a window.

@@ -99,6 +99,16 @@ impl<'a> Threads<'a> {
         }
     }
 
+    /// Returns the same resources for a loop whose body checks for interruption itself. Its parts
+    /// are then not split into pieces, each of which might read the same operand again.
+    #[must_use]
+    pub(crate) fn uninterrupted(self) -> Self {
+        Self {
+            interrupts: None,
+            ..self
+        }
+    }
+
     /// Allocates `n` zeroed elements of scratch memory. More than 64 MiB count against the device's
     /// memory.
     ///

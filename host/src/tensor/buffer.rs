@@ -278,6 +278,14 @@ pub struct HostMemory {
     accounting: Option<Arc<Accounting>>,
 }
 
+/// Size of a huge page on x86-64, and on ARM with pages of 4 KiB.
+#[cfg(target_os = "linux")]
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Minimum size of a buffer that gets huge pages: a smaller one contains few whole ones.
+#[cfg(target_os = "linux")]
+const HUGE_PAGES_MIN_BYTES: usize = 2 * HUGE_PAGE_BYTES;
+
 impl HostMemory {
     /// Copies `bytes`, outside every allocator's accounting.
     pub fn from_bytes(id: MemoryId, bytes: &[u8]) -> Self {
@@ -296,7 +304,9 @@ impl HostMemory {
     pub(crate) fn try_zeroed(id: MemoryId, len_bytes: usize) -> Option<Self> {
         // Requests zeroed pages from the system, so that large buffers are not written twice.
         let lines = bytemuck::allocation::try_zeroed_slice_box(len_bytes.div_ceil(LINE_BYTES));
-        Some(Self::over(id, lines.ok()?, len_bytes))
+        let mut lines = lines.ok()?;
+        prefer_huge_pages(bytemuck::cast_slice_mut(&mut lines));
+        Some(Self::over(id, lines, len_bytes))
     }
 
     fn over(id: MemoryId, lines: Box<[Line]>, len_bytes: usize) -> Self {
@@ -307,6 +317,27 @@ impl HostMemory {
             accounting: None,
         }
     }
+}
+
+/// Asks the system for huge pages under a large buffer that has not been written yet. With pages of
+/// 4 KiB, a kernel that streams the weights of a network waits for the page table: ResNet-50 takes
+/// 5 to 10 % longer in a virtual machine.
+fn prefer_huge_pages(bytes: &mut [u8]) {
+    #[cfg(target_os = "linux")]
+    if bytes.len() >= HUGE_PAGES_MIN_BYTES {
+        let range = bytes.as_mut_ptr_range();
+        let first = range.start.addr().next_multiple_of(HUGE_PAGE_BYTES);
+        let end = range.end.addr() / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        let start = bytes.as_mut_ptr().with_addr(first).cast();
+        #[expect(unsafe_code, reason = "advice about memory of this process")]
+        // SAFETY: whole pages within the buffer; the advice does not change their contents.
+        let advised =
+            unsafe { rustix::mm::madvise(start, end - first, rustix::mm::Advice::LinuxHugepage) };
+        // A system without huge pages has small ones.
+        let _ = advised;
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = bytes;
 }
 
 impl fmt::Debug for HostMemory {

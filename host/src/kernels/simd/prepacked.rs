@@ -3,7 +3,8 @@
 //! The prepacked layout is the order in which the matmul reads: the columns are divided into panels
 //! of a few vectors, and each panel is stored row by row. A tile of the result (some rows of one
 //! panel) stays in registers over the whole inner dimension, so no data beyond the L1 cache is read
-//! twice and the left side is not copied. A row of the left side may consist of any segments: a
+//! twice and the left side is not copied. While the tiles of one panel are computed, the next panel
+//! is fetched into the L2 cache: the weights of a network come from the main memory. A row of the left side may consist of any segments: a
 //! piece of a matrix, or the pixels under a window ([`Segment`]).
 
 use std::ops::Range;
@@ -24,6 +25,9 @@ use crate::kernels::simd::gemm::share;
 
 /// Maximum number of rows of a tile.
 const ROWS_MAX: usize = 8;
+
+/// Elements of a cache line.
+const LINE_ELEMENTS: usize = 16;
 
 /// Contiguous elements of a row of the left side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
@@ -280,8 +284,21 @@ impl SimdOp for Block<'_> {
             let start = first * self.rhs.inner;
             let data = &self.rhs.data[start..start + n_vectors * lanes * self.rhs.inner];
             let most = tile_rows(lanes, n_vectors);
+            let next = match panel + 1 < self.panels.end {
+                true => &self.rhs.data[start + data.len()..],
+                false => &[],
+            };
             let mut row = self.rows.start;
-            while row < self.rows.end {
+            for index in 0.. {
+                if row >= self.rows.end {
+                    break;
+                }
+                // One cache line per inner element; whole panels have a few.
+                let ahead = index * self.rhs.inner * LINE_ELEMENTS;
+                let ahead = match index * LINE_ELEMENTS < width {
+                    true => next.get(ahead..).unwrap_or(data),
+                    false => data,
+                };
                 let n_rows = match self.rows.end - row {
                     left if left >= most => most,
                     4.. => 4,
@@ -306,6 +323,7 @@ impl SimdOp for Block<'_> {
                     rows,
                     segments: self.lhs.segments,
                     panel: data.as_ptr(),
+                    ahead: ahead.as_ptr(),
                     out,
                     row_stride: self.row_stride,
                     n_columns,
@@ -345,12 +363,28 @@ impl SimdOp for Block<'_> {
     }
 }
 
+/// Fetches a cache line into the L2 cache; does nothing for an address without memory.
+#[inline(always)]
+fn prefetch(address: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which never faults and which every x86-64 processor has.
+    unsafe {
+        use std::arch::x86_64::_MM_HINT_T1;
+        use std::arch::x86_64::_mm_prefetch;
+        _mm_prefetch::<_MM_HINT_T1>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// Some rows of one panel's columns.
 #[derive(Debug, Clone, Copy)]
 struct Tile<'a> {
     rows: [*const f32; ROWS_MAX],
     segments: &'a [Segment],
     panel: *const f32,
+    /// What is fetched into the cache meanwhile, one line per inner element.
+    ahead: *const f32,
     out: *mut f32,
     row_stride: usize,
     n_columns: usize,
@@ -387,12 +421,14 @@ impl Tile<'_> {
         let ops = isa.f32();
         let lanes = ops.len();
         let mut sums = [[ops.zero(); V]; R];
-        let mut panel = self.panel;
+        let (mut panel, mut ahead) = (self.panel, self.ahead);
         for segment in self.segments {
             let mut rows = [self.rows[0]; R];
             // SAFETY: the row has the segment.
             for_rows!(r, rows[r] = unsafe { self.rows[r].add(segment.offset) });
             for k in 0..segment.len {
+                prefetch(ahead);
+                ahead = ahead.wrapping_add(LINE_ELEMENTS);
                 let mut vectors = [ops.zero(); V];
                 for v in 0..V {
                     // SAFETY: the panel has `V` vectors for this element.
