@@ -32,6 +32,8 @@ pub mod epilogue;
 
 pub mod gather;
 
+pub mod histogram;
+
 pub mod image;
 
 pub mod matmul;
@@ -58,7 +60,13 @@ pub mod reshape;
 
 pub mod scan;
 
+pub mod scatter;
+
 pub mod scratch;
+
+pub mod search;
+
+pub mod segment;
 
 #[expect(unsafe_code, reason = "the fast matmuls have raw-pointer interfaces")]
 mod simd;
@@ -72,6 +80,10 @@ pub mod special;
 pub mod spread;
 
 pub mod strided;
+
+pub mod suppression;
+
+pub mod top_k;
 
 pub mod unary;
 

@@ -23,6 +23,7 @@ mod nn;
 mod reduce;
 mod registry;
 mod rules;
+mod selection;
 mod slice;
 mod state;
 #[cfg(test)]

@@ -16,6 +16,7 @@ use super::matrix;
 use super::misc;
 use super::nn;
 use super::reduce;
+use super::selection;
 use super::slice;
 use super::state;
 use super::window;
@@ -73,6 +74,7 @@ impl Default for OpRegistry {
             misc::ops(),
             nn::ops(),
             reduce::ops(),
+            selection::ops(),
             slice::ops(),
             state::ops(),
             window::ops(),

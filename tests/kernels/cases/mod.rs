@@ -19,8 +19,11 @@ mod nn;
 mod norm;
 mod pad;
 mod reduce;
+mod scatter;
+mod search;
 mod slice;
 mod state;
+mod suppression;
 mod unary;
 
 /// A family's name and cases.
@@ -28,7 +31,7 @@ type Family = (&'static str, fn() -> Vec<Case>);
 
 /// Returns all cases, named `family::description`.
 pub(crate) fn all() -> Vec<Case> {
-    let families: [Family; 20] = [
+    let families: [Family; 23] = [
         ("array", array::cases),
         ("binary", binary::cases),
         ("cast", cast::cases),
@@ -47,7 +50,10 @@ pub(crate) fn all() -> Vec<Case> {
         ("norm", norm::cases),
         ("pad", pad::cases),
         ("slice", slice::cases),
+        ("scatter", scatter::cases),
+        ("search", search::cases),
         ("state", state::cases),
+        ("suppression", suppression::cases),
         ("unary", unary::cases),
     ];
     families

@@ -23,6 +23,7 @@ pub(in crate::backend) mod pack;
 pub(in crate::backend) mod pad;
 pub(in crate::backend) mod pool;
 pub(in crate::backend) mod reduce;
+pub(in crate::backend) mod scatter;
 pub(in crate::backend) mod select;
 pub(in crate::backend) mod slice;
 pub(in crate::backend) mod value;

@@ -21,6 +21,7 @@ mod elementwise;
 mod fill;
 pub(in crate::backend::cpu) mod fused;
 mod gather;
+mod histogram;
 mod host;
 mod image;
 mod logic;
@@ -30,11 +31,17 @@ mod nn;
 mod norm;
 mod pack;
 mod pad;
+mod partition;
 mod reduce;
+mod scatter;
+mod search;
+mod segment;
 mod select;
 mod slice;
+mod suppression;
 mod tensor_array;
 mod tensor_list;
+mod top_k;
 mod variable;
 
 /// Adds all kernels of CPU devices.
@@ -55,14 +62,21 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     concat::register(registry);
     conv::register(registry);
     gather::register(registry);
+    histogram::register(registry);
     image::register(registry);
     matrix::register(registry);
     nn::register(registry);
     norm::register(registry);
     pad::register(registry);
+    partition::register(registry);
+    scatter::register(registry);
+    search::register(registry);
+    segment::register(registry);
     slice::register(registry);
+    suppression::register(registry);
     tensor_array::register(registry);
     tensor_list::register(registry);
+    top_k::register(registry);
 }
 
 /// Returns a registration for CPU devices.
