@@ -19,6 +19,8 @@ pub mod broadcast;
 
 pub mod cast;
 
+pub mod color;
+
 pub mod complex;
 
 pub mod concat;
@@ -50,11 +52,17 @@ pub mod pad;
 
 pub mod parallel;
 
+pub mod patches;
+
 pub mod pool;
+
+pub mod projective;
 
 pub mod reduce;
 
 pub mod reducer;
+
+pub mod resample;
 
 pub mod reshape;
 
@@ -86,6 +94,8 @@ pub mod suppression;
 pub mod top_k;
 
 pub mod unary;
+
+pub mod volume;
 
 pub mod window;
 

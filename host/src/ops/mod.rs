@@ -28,6 +28,7 @@ mod slice;
 mod state;
 #[cfg(test)]
 mod tests;
+mod volume;
 mod window;
 mod work;
 

@@ -18,20 +18,23 @@ mod matrix;
 mod nn;
 mod norm;
 mod pad;
+mod patches;
 mod reduce;
+mod resample;
 mod scatter;
 mod search;
 mod slice;
 mod state;
 mod suppression;
 mod unary;
+mod volume;
 
 /// A family's name and cases.
 type Family = (&'static str, fn() -> Vec<Case>);
 
 /// Returns all cases, named `family::description`.
 pub(crate) fn all() -> Vec<Case> {
-    let families: [Family; 23] = [
+    let families: [Family; 26] = [
         ("array", array::cases),
         ("binary", binary::cases),
         ("cast", cast::cases),
@@ -47,14 +50,17 @@ pub(crate) fn all() -> Vec<Case> {
         ("matrix", matrix::cases),
         ("nn", nn::cases),
         ("reduce", reduce::cases),
+        ("resample", resample::cases),
         ("norm", norm::cases),
         ("pad", pad::cases),
+        ("patches", patches::cases),
         ("slice", slice::cases),
         ("scatter", scatter::cases),
         ("search", search::cases),
         ("state", state::cases),
         ("suppression", suppression::cases),
         ("unary", unary::cases),
+        ("volume", volume::cases),
     ];
     families
         .into_iter()

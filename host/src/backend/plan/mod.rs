@@ -27,6 +27,7 @@ pub(in crate::backend) mod scatter;
 pub(in crate::backend) mod select;
 pub(in crate::backend) mod slice;
 pub(in crate::backend) mod value;
+pub(in crate::backend) mod volume;
 pub(in crate::backend) mod window;
 
 /// Returns the number of elements of these dimensions. Saturates only if another dimension is 0.

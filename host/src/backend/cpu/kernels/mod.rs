@@ -11,8 +11,10 @@ use crate::device::KernelRegistry;
 #[macro_use]
 mod raw;
 
+mod boxes;
 mod cast;
 mod checks;
+mod color;
 mod complex;
 mod concat;
 mod conv;
@@ -32,7 +34,9 @@ mod norm;
 mod pack;
 mod pad;
 mod partition;
+mod patches;
 mod reduce;
+mod resample;
 mod scatter;
 mod search;
 mod segment;
@@ -43,6 +47,7 @@ mod tensor_array;
 mod tensor_list;
 mod top_k;
 mod variable;
+mod volume;
 
 /// Adds all kernels of CPU devices.
 pub(super) fn register(registry: &mut KernelRegistry) {
@@ -51,10 +56,13 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     math::register(registry);
     elementwise::register(registry);
     logic::register(registry);
+    boxes::register(registry);
     cast::register(registry);
     checks::register(registry);
+    color::register(registry);
     complex::register(registry);
     reduce::register(registry);
+    resample::register(registry);
     fill::register(registry);
     fused::register(registry);
     pack::register(registry);
@@ -69,6 +77,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     norm::register(registry);
     pad::register(registry);
     partition::register(registry);
+    patches::register(registry);
     scatter::register(registry);
     search::register(registry);
     segment::register(registry);
@@ -77,6 +86,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     tensor_array::register(registry);
     tensor_list::register(registry);
     top_k::register(registry);
+    volume::register(registry);
 }
 
 /// Returns a registration for CPU devices.
