@@ -32,6 +32,8 @@ pub mod depthwise;
 pub mod einsum;
 pub mod epilogue;
 
+pub mod fft;
+
 pub mod gather;
 
 pub mod histogram;

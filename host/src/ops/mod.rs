@@ -15,6 +15,7 @@ mod fold;
 mod functional;
 mod infer;
 mod layout;
+mod linalg;
 mod lists;
 mod math;
 mod matrix;

@@ -10,6 +10,7 @@ use super::definition::OpDef;
 use super::definition::OpDefError;
 use super::functional;
 use super::layout;
+use super::linalg;
 use super::lists;
 use super::math;
 use super::matrix;
@@ -69,6 +70,7 @@ impl Default for OpRegistry {
             control::ops(),
             functional::ops(),
             layout::ops(),
+            linalg::ops(),
             lists::ops(),
             math::ops(),
             matrix::ops(),

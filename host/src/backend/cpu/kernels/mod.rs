@@ -20,6 +20,7 @@ mod concat;
 mod conv;
 mod elements;
 mod elementwise;
+mod fft;
 mod fill;
 pub(in crate::backend::cpu) mod fused;
 mod gather;
@@ -63,6 +64,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     complex::register(registry);
     reduce::register(registry);
     resample::register(registry);
+    fft::register(registry);
     fill::register(registry);
     fused::register(registry);
     pack::register(registry);
