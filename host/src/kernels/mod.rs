@@ -29,6 +29,8 @@ pub mod conv;
 
 pub mod depthwise;
 
+pub mod diagonal;
+
 pub mod einsum;
 pub mod epilogue;
 
@@ -39,6 +41,8 @@ pub mod gather;
 pub mod histogram;
 
 pub mod image;
+
+pub mod linalg;
 
 pub mod matmul;
 
@@ -86,6 +90,8 @@ pub mod slice;
 pub mod softmax;
 
 pub mod special;
+
+pub mod spectral;
 
 pub mod spread;
 

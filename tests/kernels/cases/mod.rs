@@ -8,10 +8,12 @@ mod cast;
 mod complex;
 mod concat;
 mod conv;
+mod diagonal;
 mod elementwise;
 mod fill;
 mod gather;
 mod image;
+mod linalg;
 mod logic;
 mod matmul;
 mod matrix;
@@ -34,16 +36,18 @@ type Family = (&'static str, fn() -> Vec<Case>);
 
 /// Returns all cases, named `family::description`.
 pub(crate) fn all() -> Vec<Case> {
-    let families: [Family; 26] = [
+    let families: [Family; 28] = [
         ("array", array::cases),
         ("binary", binary::cases),
         ("cast", cast::cases),
         ("complex", complex::cases),
         ("elementwise", elementwise::cases),
         ("fill", fill::cases),
+        ("linalg", linalg::cases),
         ("logic", logic::cases),
         ("concat", concat::cases),
         ("conv", conv::cases),
+        ("diagonal", diagonal::cases),
         ("gather", gather::cases),
         ("image", image::cases),
         ("matmul", matmul::cases),
