@@ -36,6 +36,8 @@ pub mod epilogue;
 
 pub mod fft;
 
+pub mod gamma;
+
 pub mod gather;
 
 pub mod histogram;
@@ -63,6 +65,10 @@ pub mod patches;
 pub mod pool;
 
 pub mod projective;
+
+pub mod quantize;
+
+pub mod recurrent;
 
 pub mod reduce;
 

@@ -26,6 +26,7 @@ mod registry;
 mod rules;
 mod selection;
 mod slice;
+mod special;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,7 @@ use super::nn;
 use super::reduce;
 use super::selection;
 use super::slice;
+use super::special;
 use super::state;
 use super::volume;
 use super::window;
@@ -79,6 +80,7 @@ impl Default for OpRegistry {
             reduce::ops(),
             selection::ops(),
             slice::ops(),
+            special::ops(),
             state::ops(),
             volume::ops(),
             window::ops(),

@@ -26,6 +26,7 @@ mod resample;
 mod scatter;
 mod search;
 mod slice;
+mod special;
 mod state;
 mod suppression;
 mod unary;
@@ -36,7 +37,7 @@ type Family = (&'static str, fn() -> Vec<Case>);
 
 /// Returns all cases, named `family::description`.
 pub(crate) fn all() -> Vec<Case> {
-    let families: [Family; 28] = [
+    let families: [Family; 29] = [
         ("array", array::cases),
         ("binary", binary::cases),
         ("cast", cast::cases),
@@ -59,6 +60,7 @@ pub(crate) fn all() -> Vec<Case> {
         ("pad", pad::cases),
         ("patches", patches::cases),
         ("slice", slice::cases),
+        ("special", special::cases),
         ("scatter", scatter::cases),
         ("search", search::cases),
         ("state", state::cases),
