@@ -39,7 +39,8 @@ pub struct Between {
     reason = "TensorFlow's arithmetic: positions are single-precision numbers, and negative ones become 0"
 )]
 impl Resize {
-    fn scale(&self) -> f32 {
+    /// Returns the number of input pixels per output pixel.
+    pub fn scale(&self) -> f32 {
         if self.align_corners && self.output > 1 {
             self.input.saturating_sub(1) as f32 / (self.output - 1) as f32
         } else {
@@ -173,6 +174,47 @@ pub fn resize_nearest<T: Copy + Send + Sync>(
             }
         });
     });
+}
+
+/// Calls `visit` with row and column of each pixel on the edges of a box: two corners, as y and x
+/// from 0 to 1. Edges outside of the image are left out (TensorFlow `DrawBoundingBoxes`).
+pub fn frame(
+    rows: usize,
+    columns: usize,
+    [y1, x1, y2, x2]: [f32; 4],
+    mut visit: impl FnMut(usize, usize),
+) {
+    let signed = |size: usize| i64::try_from(size).unwrap_or(i64::MAX);
+    let (height, width) = (signed(rows), signed(columns));
+    #[expect(clippy::cast_precision_loss, reason = "TensorFlow's arithmetic")]
+    let place = |at: f32, size: i64| (at * (size - 1) as f32).to_i64();
+    let (top, bottom) = (place(y1, height), place(y2, height));
+    let (left, right) = (place(x1, width), place(x2, width));
+    let is_outside = top >= height || bottom < 0 || left >= width || right < 0;
+    if top > bottom || left > right || is_outside {
+        return;
+    }
+    let mut draw = |row: i64, column: i64| {
+        if let (Ok(row), Ok(column)) = (usize::try_from(row), usize::try_from(column)) {
+            visit(row, column);
+        }
+    };
+    for column in left.max(0)..=right.min(width - 1) {
+        for row in [top, bottom]
+            .into_iter()
+            .filter(|row| (0..height).contains(row))
+        {
+            draw(row, column);
+        }
+    }
+    for row in top.max(0)..=bottom.min(height - 1) {
+        for column in [left, right]
+            .into_iter()
+            .filter(|column| (0..width).contains(column))
+        {
+            draw(row, column);
+        }
+    }
 }
 
 #[cfg(test)]

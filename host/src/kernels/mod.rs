@@ -19,6 +19,8 @@ pub mod broadcast;
 
 pub mod cast;
 
+pub mod color;
+
 pub mod complex;
 
 pub mod concat;
@@ -27,12 +29,22 @@ pub mod conv;
 
 pub mod depthwise;
 
+pub mod diagonal;
+
 pub mod einsum;
 pub mod epilogue;
 
+pub mod fft;
+
+pub mod gamma;
+
 pub mod gather;
 
+pub mod histogram;
+
 pub mod image;
+
+pub mod linalg;
 
 pub mod matmul;
 
@@ -48,17 +60,33 @@ pub mod pad;
 
 pub mod parallel;
 
+pub mod patches;
+
 pub mod pool;
+
+pub mod projective;
+
+pub mod quantize;
+
+pub mod recurrent;
 
 pub mod reduce;
 
 pub mod reducer;
 
+pub mod resample;
+
 pub mod reshape;
 
 pub mod scan;
 
+pub mod scatter;
+
 pub mod scratch;
+
+pub mod search;
+
+pub mod segment;
 
 #[expect(unsafe_code, reason = "the fast matmuls have raw-pointer interfaces")]
 mod simd;
@@ -69,11 +97,19 @@ pub mod softmax;
 
 pub mod special;
 
+pub mod spectral;
+
 pub mod spread;
 
 pub mod strided;
 
+pub mod suppression;
+
+pub mod top_k;
+
 pub mod unary;
+
+pub mod volume;
 
 pub mod window;
 

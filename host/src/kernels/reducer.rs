@@ -61,6 +61,51 @@ pub struct Max;
 #[derive(Debug, Clone, Copy)]
 pub struct Min;
 
+/// TensorFlow `EuclideanNorm`: the root of the sum of squares.
+#[derive(Debug, Clone, Copy)]
+pub struct Norm;
+
+/// A number with a square of its absolute value.
+pub trait Normed: Copy {
+    /// Returns the square, in double precision.
+    fn square(self) -> f64;
+    /// Converts a norm to this type, as [`Number::from_f64`] does.
+    fn of_norm(norm: f64) -> Self;
+}
+
+impl<T: Number> Normed for T {
+    #[inline]
+    fn square(self) -> f64 {
+        self.to_f64() * self.to_f64()
+    }
+    #[inline]
+    fn of_norm(norm: f64) -> Self {
+        T::from_f64(norm)
+    }
+}
+
+impl Normed for Complex64 {
+    #[inline]
+    fn square(self) -> f64 {
+        f64::from(self.re) * f64::from(self.re) + f64::from(self.im) * f64::from(self.im)
+    }
+    #[inline]
+    fn of_norm(norm: f64) -> Self {
+        Self::new(f32::from_f64(norm), 0.0)
+    }
+}
+
+impl Normed for Complex128 {
+    #[inline]
+    fn square(self) -> f64 {
+        self.norm_sqr()
+    }
+    #[inline]
+    fn of_norm(norm: f64) -> Self {
+        Self::new(norm, 0.0)
+    }
+}
+
 /// TensorFlow `All`.
 #[derive(Debug, Clone, Copy)]
 pub struct All;
@@ -117,6 +162,23 @@ impl<T: Accumulate> Reducer<T> for Mean {
     #[inline]
     fn end(partial: T::Sum, n: usize) -> T {
         T::mean(partial, n)
+    }
+}
+
+impl<T: Normed> Reducer<T> for Norm {
+    type Partial = f64;
+    const START: f64 = 0.0;
+    #[inline]
+    fn take(x: T) -> f64 {
+        x.square()
+    }
+    #[inline]
+    fn join(lhs: f64, rhs: f64) -> f64 {
+        lhs + rhs
+    }
+    #[inline]
+    fn end(partial: f64, _: usize) -> T {
+        T::of_norm(partial.sqrt())
     }
 }
 

@@ -15,6 +15,7 @@ mod fold;
 mod functional;
 mod infer;
 mod layout;
+mod linalg;
 mod lists;
 mod math;
 mod matrix;
@@ -23,10 +24,13 @@ mod nn;
 mod reduce;
 mod registry;
 mod rules;
+mod selection;
 mod slice;
+mod special;
 mod state;
 #[cfg(test)]
 mod tests;
+mod volume;
 mod window;
 mod work;
 

@@ -5,6 +5,7 @@ use super::definition::OpDef;
 use super::definition::op;
 use super::infer::InferenceContext;
 use super::rules::Shapes;
+use super::rules::broadcast;
 use super::rules::merge;
 use super::rules::merge_dims;
 use super::rules::same_as_input;
@@ -115,7 +116,8 @@ pub(super) fn ops() -> Vec<OpDef> {
             .with_work(per_input(1.0)),
         op("SoftmaxCrossEntropyWithLogits", "features: T, labels: T", "loss: T, backprop: T", FLOATS)
             .with_shape(|context| {
-                let logits = merge(&context.shape_of_rank(0, 2)?, &context.shape_of_rank(1, 2)?, "shapes of features and labels")?;
+                let logits = broadcast(context.shape(0), context.shape(1))?;
+                let logits = merge(&logits, &PartialShape::of_rank(2), "features and labels, and a matrix,")?;
                 Ok(vec![PartialShape::new(&[logits.dim(0)]), logits])
             })
             .with_work(per_input(7.0 + TRANSCENDENTAL_FLOPS)),

@@ -115,7 +115,7 @@ pub(super) fn ops() -> Vec<OpDef> {
                 name,
                 "data: T, segment_ids: Tindices, num_segments: Tnumsegments",
                 "output: T",
-                "T: numbertype; Tindices: {int32, int64}; Tnumsegments: {int32, int64} = DT_INT32",
+                "T: numbertype; Tindices: {int16, int32, int64}; Tnumsegments: {int32, int64} = DT_INT32",
             )
             .with_shape(unsorted_segments)
             .with_work(per_input(1.0)),

@@ -10,14 +10,18 @@ use super::definition::OpDef;
 use super::definition::OpDefError;
 use super::functional;
 use super::layout;
+use super::linalg;
 use super::lists;
 use super::math;
 use super::matrix;
 use super::misc;
 use super::nn;
 use super::reduce;
+use super::selection;
 use super::slice;
+use super::special;
 use super::state;
+use super::volume;
 use super::window;
 
 /// Ops by name. A registry is a value rather than process-wide state: [`Self::default`] holds the
@@ -67,14 +71,18 @@ impl Default for OpRegistry {
             control::ops(),
             functional::ops(),
             layout::ops(),
+            linalg::ops(),
             lists::ops(),
             math::ops(),
             matrix::ops(),
             misc::ops(),
             nn::ops(),
             reduce::ops(),
+            selection::ops(),
             slice::ops(),
+            special::ops(),
             state::ops(),
+            volume::ops(),
             window::ops(),
         ];
         for op in families.into_iter().flatten() {

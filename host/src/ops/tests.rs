@@ -339,6 +339,207 @@ fn shapes_follow_tensorflows_rules() {
 }
 
 #[test]
+fn all_outputs_of_rarer_ops_have_shapes() {
+    let rows: &[(&str, &str, &[&str], &str)] = &[
+        (
+            "DynamicPartition",
+            "num_partitions=2",
+            &["[4,3,5]", "[4,3]"],
+            "[?,5] [?,5]",
+        ),
+        (
+            "DynamicPartition",
+            "num_partitions=1",
+            &["[4]", "[3]"],
+            "error",
+        ),
+        (
+            "DynamicStitch",
+            "N=2",
+            &["=0,2,", "=4", "[2,7]", "[7]"],
+            "[5,7]",
+        ),
+        ("DynamicStitch", "N=1", &["[2]", "[2,?]"], "[?,?]"),
+        (
+            "DynamicStitch",
+            "N=2",
+            &["[2]", "[]", "[2,7]", "[6]"],
+            "error",
+        ),
+        ("Bincount", "", &["[2,2]", "=5", "[0]"], "[5]"),
+        ("DenseBincount", "", &["[3,2]", "=5", "[0]"], "[3,5]"),
+        ("DenseBincount", "", &["[3,2,1]", "=5", "[0]"], "error"),
+        ("HistogramFixedWidth", "", &["[3]", "[2]", "=7"], "[7]"),
+        ("ListDiff", "", &["[3]", "[2]"], "[?] [?]"),
+        ("LowerBound", "", &["[2,9]", "[?,4]"], "[2,4]"),
+        ("UniqueWithCountsV2", "", &["[2,9]", "[1]"], "[?,?] [?] [?]"),
+        (
+            "NonMaxSuppressionV4",
+            "pad_to_max_output_size=true",
+            &["[9,4]", "[9]", "=5", "[]", "[]"],
+            "[5] []",
+        ),
+        (
+            "NonMaxSuppressionV5",
+            "",
+            &["[9,4]", "[9]", "=5", "[]", "[]", "[]"],
+            "[?] [?] []",
+        ),
+        (
+            "NonMaxSuppressionV5",
+            "",
+            &["[9,4]", "[8]", "=5", "[]", "[]", "[]"],
+            "error",
+        ),
+        (
+            "CombinedNonMaxSuppression",
+            "",
+            &["[2,9,1,4]", "[2,9,3]", "=5", "=8", "[]", "[]"],
+            "[2,8,4] [2,8] [2,8] [2]",
+        ),
+        (
+            "CombinedNonMaxSuppression",
+            "pad_per_class=true",
+            &["[2,9,3,4]", "[2,9,3]", "=2", "=8", "[]", "[]"],
+            "[2,6,4] [2,6] [2,6] [2]",
+        ),
+        (
+            "Conv3D",
+            "strides=[1,1,2,2,1] padding=SAME",
+            &["[2,4,5,6,3]", "[3,3,3,3,8]"],
+            "[2,4,3,3,8]",
+        ),
+        (
+            "Conv3D",
+            "strides=[1,1,1,1,1] padding=VALID",
+            &["[2,4,5,6,3]", "[3,3,3,2,8]"],
+            "error",
+        ),
+        (
+            "Conv3DBackpropInputV2",
+            "strides=[1,1,1,1,1] padding=SAME",
+            &["=2,4,5,6,3,", "[3,3,3,3,8]", "[2,4,5,6,8]"],
+            "[2,4,5,6,3]",
+        ),
+        (
+            "MaxPool3D",
+            "ksize=[1,2,2,2,1] strides=[1,2,2,2,1] padding=VALID",
+            &["[2,4,5,6,3]"],
+            "[2,2,2,3,3]",
+        ),
+        (
+            "MaxPoolV2",
+            "padding=SAME",
+            &["[2,5,6,3]", "=1,2,2,1,", "=1,2,2,1,"],
+            "[2,3,3,3]",
+        ),
+        (
+            "MaxPoolWithArgmax",
+            "ksize=[1,2,2,1] strides=[1,2,2,1] padding=VALID",
+            &["[2,5,6,3]"],
+            "[2,2,3,3] [2,2,3,3]",
+        ),
+        (
+            "Dilation2D",
+            "strides=[1,1,1,1] rates=[1,2,2,1] padding=VALID",
+            &["[2,7,7,3]", "[3,3,3]"],
+            "[2,3,3,3]",
+        ),
+        (
+            "ExtractImagePatches",
+            "ksizes=[1,3,3,1] strides=[1,2,2,1] rates=[1,1,1,1] padding=VALID",
+            &["[2,7,7,3]"],
+            "[2,3,3,27]",
+        ),
+        ("AdjustHue", "", &["[2,7,7,4]", "[]"], "error"),
+        (
+            "ImageProjectiveTransformV3",
+            "interpolation=NEAREST",
+            &["[2,7,7,3]", "[1,8]", "=4,5,", "[]"],
+            "[2,4,5,3]",
+        ),
+        ("MatrixDiag", "", &["[2,3]"], "[2,3,3]"),
+        ("MatrixDiagPart", "", &["[2,3,5]"], "[2,3]"),
+        (
+            "MatrixDiagPartV3",
+            "",
+            &["[2,3,5]", "=-1,2,", "[]"],
+            "[2,4,3]",
+        ),
+        ("MatrixDiagPartV3", "", &["[2,3,5]", "=3", "[]"], "[2,2]"),
+        ("MatrixDiagPartV3", "", &["[2,3,5]", "=5", "[]"], "error"),
+        (
+            "MatrixDiagV3",
+            "",
+            &["[2,3]", "=1", "=-1", "=-1", "[]"],
+            "[2,4,4]",
+        ),
+        (
+            "MatrixDiagV3",
+            "",
+            &["[4,3]", "=-1,2,", "=3", "=4", "[]"],
+            "[3,4]",
+        ),
+        ("Cross", "", &["[2,3]", "[?,3]"], "[2,3]"),
+        ("Cholesky", "", &["[7,?,3]"], "[7,3,3]"),
+        ("Cholesky", "", &["[7,2,3]"], "error"),
+        ("Qr", "", &["[7,5,3]"], "[7,5,3] [7,3,3]"),
+        ("Qr", "full_matrices=true", &["[7,5,3]"], "[7,5,5] [7,5,3]"),
+        ("Svd", "", &["[7,5,3]"], "[7,3] [7,5,3] [7,3,3]"),
+        ("Svd", "compute_uv=false", &["[7,5,3]"], "[7,3] [] []"),
+        ("SelfAdjointEigV2", "", &["[7,3,3]"], "[7,3] [7,3,3]"),
+        ("LogMatrixDeterminant", "", &["[7,3,3]"], "[7] [7]"),
+        ("Lu", "", &["[7,3,3]"], "[7,3,3] [7,3]"),
+        ("MatrixSolve", "", &["[7,3,3]", "[7,3,2]"], "[7,3,2]"),
+        ("MatrixSolve", "", &["[7,3,3]", "[1,3,2]"], "error"),
+        (
+            "MatrixTriangularSolve",
+            "",
+            &["[3,3]", "[7,3,2]"],
+            "[7,3,2]",
+        ),
+        ("FFT2D", "", &["[7,3,2]"], "[7,3,2]"),
+        ("FFT2D", "", &["[7]"], "error"),
+        ("RFFT2D", "", &["[7,3,2]", "=5,8,"], "[7,5,5]"),
+        ("IRFFT", "", &["[7,3]", "=8,"], "[7,8]"),
+        ("Betainc", "", &["[]", "[2,?]", "[?,3]"], "[2,3]"),
+        (
+            "FakeQuantWithMinMaxVarsPerChannel",
+            "",
+            &["[2,?]", "[3]", "[3]"],
+            "[2,3]",
+        ),
+        (
+            "LSTMBlockCell",
+            "",
+            &[
+                "[2,5]", "[2,3]", "[2,3]", "[8,12]", "[3]", "[3]", "[3]", "[12]",
+            ],
+            "[2,3] [2,3] [2,3] [2,3] [2,3] [2,3] [2,3]",
+        ),
+        (
+            "CTCGreedyDecoder",
+            "",
+            &["[9,2,5]", "[2]"],
+            "[?,2] [?] [2] [2,1]",
+        ),
+        ("DecodeRaw", "", &["[2]"], "[2,?]"),
+    ];
+    for (op, given, inputs, expected) in rows {
+        let what = format!("{op} {given} {inputs:?}");
+        match infer(op, given, inputs) {
+            Ok((outputs, _, work)) => {
+                let expected: Vec<_> = expected.split(' ').map(shape).collect();
+                let found: Vec<_> = outputs.into_iter().map(|output| output.shape).collect();
+                assert_eq!(found, expected, "{what}");
+                assert!(work.flops.is_finite() && work.flops >= 0.0, "{what}");
+            }
+            Err(error) => assert_eq!("error", *expected, "{what}: {error}"),
+        }
+    }
+}
+
+#[test]
 fn all_outputs_of_a_batch_normalisation_have_shapes() {
     let inputs = ["[2,3,3,4]", "[4]", "[?]", "[0]", "[0]"];
     let (outputs, ..) = infer("FusedBatchNormV3", "", &inputs).unwrap();

@@ -132,7 +132,7 @@ fn checked<I: Copy + Into<i64>>(
 }
 
 /// Formats the position of a tensor's element, such as `[1,0]`; empty for a scalar.
-fn place(dims: &[usize], mut flat: usize) -> String {
+pub(super) fn place(dims: &[usize], mut flat: usize) -> String {
     if dims.is_empty() {
         return String::new();
     }
@@ -216,7 +216,7 @@ pub(in crate::backend) fn gather_nd_plan(
 
 /// Returns the start of the slice that each row of `depth` indices selects, or the first row that
 /// is out of range.
-fn starts_of<I: Copy + Into<i64> + std::fmt::Debug>(
+pub(super) fn starts_of<I: Copy + Into<i64> + std::fmt::Debug>(
     indices: &[I],
     depth: usize,
     dims: &[usize],

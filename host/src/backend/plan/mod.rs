@@ -23,9 +23,11 @@ pub(in crate::backend) mod pack;
 pub(in crate::backend) mod pad;
 pub(in crate::backend) mod pool;
 pub(in crate::backend) mod reduce;
+pub(in crate::backend) mod scatter;
 pub(in crate::backend) mod select;
 pub(in crate::backend) mod slice;
 pub(in crate::backend) mod value;
+pub(in crate::backend) mod volume;
 pub(in crate::backend) mod window;
 
 /// Returns the number of elements of these dimensions. Saturates only if another dimension is 0.

@@ -23,7 +23,32 @@ impl PoolWindows {
         channels_last(node)?;
         let sizes = spatial(node, "ksize", None)?;
         let strides = spatial(node, "strides", None)?;
-        let padding = paddings(node)?;
+        Self::of_sizes(sizes, strides, paddings(node)?)
+    }
+
+    /// Returns the windows of these sizes and strides, which come from inputs.
+    pub(in crate::backend) fn of(
+        sizes: [i64; 2],
+        strides: [i64; 2],
+        padding: [Padding; 2],
+    ) -> Result<Self, KernelError> {
+        let positive = |value: i64| {
+            usize::try_from(value).map_err(|_| {
+                KernelError::invalid(format!("window size or stride {value} must be positive"))
+            })
+        };
+        Self::of_sizes(
+            [positive(sizes[0])?, positive(sizes[1])?],
+            [positive(strides[0])?, positive(strides[1])?],
+            padding,
+        )
+    }
+
+    fn of_sizes(
+        sizes: [usize; 2],
+        strides: [usize; 2],
+        padding: [Padding; 2],
+    ) -> Result<Self, KernelError> {
         let spec = |index: usize| WindowSpec {
             size: sizes[index],
             stride: strides[index],

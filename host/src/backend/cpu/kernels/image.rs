@@ -27,7 +27,7 @@ use crate::tensor::DType;
 use crate::tensor::Shape;
 
 /// Types of images that TensorFlow resizes.
-const IMAGES: [DType; 12] = [
+pub(super) const IMAGES: [DType; 12] = [
     DType::F32,
     DType::F64,
     DType::F16,

@@ -11,18 +11,25 @@ use crate::device::KernelRegistry;
 #[macro_use]
 mod raw;
 
+mod boxes;
 mod cast;
 mod checks;
+mod color;
 mod complex;
 mod concat;
 mod conv;
+mod diagonal;
 mod elements;
 mod elementwise;
+mod fft;
 mod fill;
 pub(in crate::backend::cpu) mod fused;
+mod gamma;
 mod gather;
+mod histogram;
 mod host;
 mod image;
+mod linalg;
 mod logic;
 mod math;
 mod matrix;
@@ -30,12 +37,24 @@ mod nn;
 mod norm;
 mod pack;
 mod pad;
+mod partition;
+mod patches;
+mod quantize;
+mod recurrent;
 mod reduce;
+mod resample;
+mod scatter;
+mod search;
+mod segment;
 mod select;
+mod sequence;
 mod slice;
+mod suppression;
 mod tensor_array;
 mod tensor_list;
+mod top_k;
 mod variable;
+mod volume;
 
 /// Adds all kernels of CPU devices.
 pub(super) fn register(registry: &mut KernelRegistry) {
@@ -44,25 +63,44 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     math::register(registry);
     elementwise::register(registry);
     logic::register(registry);
+    boxes::register(registry);
     cast::register(registry);
     checks::register(registry);
+    color::register(registry);
     complex::register(registry);
     reduce::register(registry);
+    resample::register(registry);
+    fft::register(registry);
     fill::register(registry);
     fused::register(registry);
     pack::register(registry);
     select::register(registry);
     concat::register(registry);
     conv::register(registry);
+    diagonal::register(registry);
+    gamma::register(registry);
     gather::register(registry);
+    histogram::register(registry);
     image::register(registry);
+    linalg::register(registry);
     matrix::register(registry);
     nn::register(registry);
     norm::register(registry);
     pad::register(registry);
+    partition::register(registry);
+    patches::register(registry);
+    quantize::register(registry);
+    recurrent::register(registry);
+    scatter::register(registry);
+    search::register(registry);
+    segment::register(registry);
+    sequence::register(registry);
     slice::register(registry);
+    suppression::register(registry);
     tensor_array::register(registry);
     tensor_list::register(registry);
+    top_k::register(registry);
+    volume::register(registry);
 }
 
 /// Returns a registration for CPU devices.

@@ -68,6 +68,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         }))
     });
     add("BiasAdd", &ARITHMETIC, bias_add);
+    add("BiasAddV1", &ARITHMETIC, bias_add);
     add(
         "Softmax",
         &REALS,

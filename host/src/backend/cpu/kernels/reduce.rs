@@ -13,13 +13,16 @@ use crate::backend::plan::reduce::scan_view;
 use crate::backend::types::ARITHMETIC;
 use crate::backend::types::INDICES;
 use crate::backend::types::NUMBERS;
+use crate::backend::types::REALS;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelRegistry;
 use crate::kernels::Arithmetic;
 use crate::kernels::Number;
+use crate::kernels::Real;
 use crate::kernels::Threads;
 use crate::kernels::reducer;
+use crate::kernels::reducer::Normed;
 use crate::kernels::reducer::Reducer;
 use crate::kernels::scan::Ordered;
 use crate::tensor::Boolean;
@@ -52,6 +55,11 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         |node| dispatch_arithmetic!(type_attr(node, "T")?, T => reduction::<T, reducer::Product>(node)),
     );
     add(
+        "EuclideanNorm",
+        &ARITHMETIC,
+        |node| dispatch_arithmetic!(type_attr(node, "T")?, T => norm::<T>(node)),
+    );
+    add(
         "Max",
         &NUMBERS,
         |node| dispatch_number!(type_attr(node, "T")?, T => reduction::<T, reducer::Max>(node)),
@@ -72,6 +80,15 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     add("All", reduction::<Boolean, reducer::All>);
     add("Any", reduction::<Boolean, reducer::Any>);
     positions(registry);
+    registry.register(
+        def("CumulativeLogsumexp")
+            .with_types("T", &REALS)
+            .with_types("Tidx", &INDICES)
+            .with_host_memory("axis")
+            .with_factory(|node| {
+                dispatch_real!(type_attr(node, "T")?, T => scan(node, T::LOWEST, log_sum::<T>))
+            }),
+    );
     for op in ["Cumsum", "Cumprod"] {
         registry.register(
             def(op)
@@ -103,6 +120,30 @@ fn reduction<T: Element, R: Reducer<T> + 'static>(node: &KernelConstruction<'_>)
             Ok(())
         })
     })
+}
+
+/// TensorFlow `EuclideanNorm`.
+fn norm<T: Element + Normed>(node: &KernelConstruction<'_>) -> Made {
+    let keep_dims = bool_attr(node, "keep_dims", false)?;
+    kernel(move |context| {
+        let x = context.input(0)?.as_slice::<T>()?;
+        // Even an axis of one element is reduced: a norm is not negative.
+        let (plan, _) = reduction_plan(context, keep_dims)?;
+        output(context, plan.shape().clone(), |out: &mut [T]| {
+            plan.apply::<T, reducer::Norm>(x, out, Threads::of(context));
+            Ok(())
+        })
+    })
+}
+
+/// Returns `ln(e^x + e^y)`.
+fn log_sum<T: Real>(x: T, y: T) -> T {
+    let (a, b) = (x.to_f64(), y.to_f64());
+    let (high, low) = if a > b { (a, b) } else { (b, a) };
+    match low == f64::NEG_INFINITY {
+        true => T::from_f64(high),
+        false => T::from_f64(high + (low - high).exp().ln_1p()),
+    }
 }
 
 /// TensorFlow `ArgMax` and `ArgMin`. NaNs are skipped, and the first of equal elements wins.
