@@ -98,6 +98,7 @@ const UNSUPPORTED: Reasons = &[
     ("binary::Pow: of integers", RARE),
     ("binary::Pow: a negative exponent", RARE),
     ("elementwise::TruncateDiv: floats", RARE),
+    ("random::", RARE),
 ];
 
 #[cfg(any(feature = "cuda", feature = "opencl"))]

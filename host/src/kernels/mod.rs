@@ -48,6 +48,8 @@ pub mod pad;
 
 pub mod parallel;
 
+pub mod philox;
+
 pub mod pool;
 
 pub mod reduce;
@@ -55,6 +57,8 @@ pub mod reduce;
 pub mod reducer;
 
 pub mod reshape;
+
+pub mod sampling;
 
 pub mod scan;
 

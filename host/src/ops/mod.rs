@@ -20,6 +20,7 @@ mod math;
 mod matrix;
 mod misc;
 mod nn;
+mod random;
 mod reduce;
 mod registry;
 mod rules;

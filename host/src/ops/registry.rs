@@ -15,6 +15,7 @@ use super::math;
 use super::matrix;
 use super::misc;
 use super::nn;
+use super::random;
 use super::reduce;
 use super::slice;
 use super::state;
@@ -72,6 +73,7 @@ impl Default for OpRegistry {
             matrix::ops(),
             misc::ops(),
             nn::ops(),
+            random::ops(),
             reduce::ops(),
             slice::ops(),
             state::ops(),

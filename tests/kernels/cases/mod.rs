@@ -18,6 +18,7 @@ mod matrix;
 mod nn;
 mod norm;
 mod pad;
+mod random;
 mod reduce;
 mod slice;
 mod state;
@@ -28,7 +29,7 @@ type Family = (&'static str, fn() -> Vec<Case>);
 
 /// Returns all cases, named `family::description`.
 pub(crate) fn all() -> Vec<Case> {
-    let families: [Family; 20] = [
+    let families: [Family; 21] = [
         ("array", array::cases),
         ("binary", binary::cases),
         ("cast", cast::cases),
@@ -46,6 +47,7 @@ pub(crate) fn all() -> Vec<Case> {
         ("reduce", reduce::cases),
         ("norm", norm::cases),
         ("pad", pad::cases),
+        ("random", random::cases),
         ("slice", slice::cases),
         ("state", state::cases),
         ("unary", unary::cases),
