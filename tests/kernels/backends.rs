@@ -99,6 +99,7 @@ const UNSUPPORTED: Reasons = &[
     ("binary::Pow: a negative exponent", RARE),
     ("elementwise::TruncateDiv: floats", RARE),
     ("random::", RARE),
+    ("strings::", TEXT),
 ];
 
 #[cfg(any(feature = "cuda", feature = "opencl"))]

@@ -38,6 +38,8 @@ pub mod matmul;
 
 pub mod matrix;
 
+pub mod ngrams;
+
 pub mod norm;
 
 pub mod number;
@@ -52,9 +54,13 @@ pub mod philox;
 
 pub mod pool;
 
+pub mod printf;
+
 pub mod reduce;
 
 pub mod reducer;
+
+pub mod regex;
 
 pub mod reshape;
 
@@ -77,7 +83,11 @@ pub mod spread;
 
 pub mod strided;
 
+pub mod strings;
+
 pub mod unary;
+
+pub mod unicode;
 
 pub mod window;
 

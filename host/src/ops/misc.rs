@@ -1,10 +1,9 @@
-//! Checks, printing and strings.
+//! Checks and printing.
 
 use super::definition::OpDef;
 use super::definition::op;
 use super::rules::same_as_input;
 use super::rules::scalars;
-use super::rules::unknown;
 use super::work::free;
 
 /// Ops of this family.
@@ -19,11 +18,5 @@ pub(super) fn ops() -> Vec<OpDef> {
             .with_work(free),
         op("PrintV2", "input: string", "", "output_stream: string = 'stderr'; end: string = '\n'").stateful(),
         op("Timestamp", "", "ts: double", "").stateful().with_shape(scalars),
-        op("StringFormat", "inputs: T", "output: string", "T: list(type) >= 0; template: string = '%s'; placeholder: string = '%s'; summarize: int = 3")
-            .with_shape(scalars),
-        op("StringJoin", "inputs: N * string", "output: string", "N: int >= 0; separator: string = ''")
-            .with_shape(unknown),
-        op("AsString", "input: T", "output: string", "T: type; precision: int = -1; scientific: bool = false; shortest: bool = false; width: int = -1; fill: string = ''")
-            .with_shape(same_as_input),
     ]
 }

@@ -26,6 +26,7 @@ mod registry;
 mod rules;
 mod slice;
 mod state;
+mod strings;
 #[cfg(test)]
 mod tests;
 mod window;

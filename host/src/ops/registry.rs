@@ -19,6 +19,7 @@ use super::random;
 use super::reduce;
 use super::slice;
 use super::state;
+use super::strings;
 use super::window;
 
 /// Ops by name. A registry is a value rather than process-wide state: [`Self::default`] holds the
@@ -77,6 +78,7 @@ impl Default for OpRegistry {
             reduce::ops(),
             slice::ops(),
             state::ops(),
+            strings::ops(),
             window::ops(),
         ];
         for op in families.into_iter().flatten() {

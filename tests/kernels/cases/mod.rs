@@ -22,6 +22,7 @@ mod random;
 mod reduce;
 mod slice;
 mod state;
+mod strings;
 mod unary;
 
 /// A family's name and cases.
@@ -29,7 +30,7 @@ type Family = (&'static str, fn() -> Vec<Case>);
 
 /// Returns all cases, named `family::description`.
 pub(crate) fn all() -> Vec<Case> {
-    let families: [Family; 21] = [
+    let families: [Family; 22] = [
         ("array", array::cases),
         ("binary", binary::cases),
         ("cast", cast::cases),
@@ -50,6 +51,7 @@ pub(crate) fn all() -> Vec<Case> {
         ("random", random::cases),
         ("slice", slice::cases),
         ("state", state::cases),
+        ("strings", strings::cases),
         ("unary", unary::cases),
     ];
     families

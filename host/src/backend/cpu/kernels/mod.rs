@@ -36,8 +36,11 @@ mod random_state;
 mod reduce;
 mod select;
 mod slice;
+mod string_pieces;
+mod strings;
 mod tensor_array;
 mod tensor_list;
+mod unicode;
 mod variable;
 
 /// Adds all kernels of CPU devices.
@@ -67,8 +70,11 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     random_samples::register(registry);
     random_state::register(registry);
     slice::register(registry);
+    string_pieces::register(registry);
+    strings::register(registry);
     tensor_array::register(registry);
     tensor_list::register(registry);
+    unicode::register(registry);
 }
 
 /// Returns a registration for CPU devices.
