@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE))
 
 import numpy as np
 
-FAMILIES = ["random", "strings"]
+FAMILIES = ["random", "strings", "tables"]
 
 
 def main():

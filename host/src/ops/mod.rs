@@ -27,6 +27,7 @@ mod rules;
 mod slice;
 mod state;
 mod strings;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod window;

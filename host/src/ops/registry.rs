@@ -20,6 +20,7 @@ use super::reduce;
 use super::slice;
 use super::state;
 use super::strings;
+use super::tables;
 use super::window;
 
 /// Ops by name. A registry is a value rather than process-wide state: [`Self::default`] holds the
@@ -79,6 +80,7 @@ impl Default for OpRegistry {
             slice::ops(),
             state::ops(),
             strings::ops(),
+            tables::ops(),
             window::ops(),
         ];
         for op in families.into_iter().flatten() {

@@ -38,6 +38,8 @@ mod select;
 mod slice;
 mod string_pieces;
 mod strings;
+mod table;
+mod tables;
 mod tensor_array;
 mod tensor_list;
 mod unicode;
@@ -72,6 +74,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     slice::register(registry);
     string_pieces::register(registry);
     strings::register(registry);
+    tables::register(registry);
     tensor_array::register(registry);
     tensor_list::register(registry);
     unicode::register(registry);
