@@ -99,6 +99,8 @@ const UNSUPPORTED: Reasons = &[
     ("binary::Pow: a negative exponent", RARE),
     ("elementwise::TruncateDiv: floats", RARE),
     ("random::", RARE),
+    ("sparse::", RARE),
+    ("sparse_segment::", RARE),
     ("strings::", TEXT),
 ];
 

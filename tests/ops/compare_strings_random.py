@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE))
 
 import numpy as np
 
-FAMILIES = ["random", "strings", "tables"]
+FAMILIES = ["random", "strings", "tables", "sparse"]
 
 
 def main():

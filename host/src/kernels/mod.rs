@@ -56,6 +56,8 @@ pub mod pool;
 
 pub mod printf;
 
+pub mod ragged;
+
 pub mod reduce;
 
 pub mod reducer;
@@ -76,6 +78,8 @@ mod simd;
 pub mod slice;
 
 pub mod softmax;
+
+pub mod sparse;
 
 pub mod special;
 

@@ -17,7 +17,9 @@ use super::misc;
 use super::nn;
 use super::random;
 use super::reduce;
+use super::segments;
 use super::slice;
+use super::sparse;
 use super::state;
 use super::strings;
 use super::tables;
@@ -77,7 +79,9 @@ impl Default for OpRegistry {
             nn::ops(),
             random::ops(),
             reduce::ops(),
+            segments::ops(),
             slice::ops(),
+            sparse::ops(),
             state::ops(),
             strings::ops(),
             tables::ops(),

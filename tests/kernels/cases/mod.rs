@@ -21,6 +21,8 @@ mod pad;
 mod random;
 mod reduce;
 mod slice;
+mod sparse;
+mod sparse_segment;
 mod state;
 mod strings;
 mod unary;
@@ -30,7 +32,7 @@ type Family = (&'static str, fn() -> Vec<Case>);
 
 /// Returns all cases, named `family::description`.
 pub(crate) fn all() -> Vec<Case> {
-    let families: [Family; 22] = [
+    let families: [Family; 24] = [
         ("array", array::cases),
         ("binary", binary::cases),
         ("cast", cast::cases),
@@ -50,6 +52,8 @@ pub(crate) fn all() -> Vec<Case> {
         ("pad", pad::cases),
         ("random", random::cases),
         ("slice", slice::cases),
+        ("sparse", sparse::cases),
+        ("sparse_segment", sparse_segment::cases),
         ("state", state::cases),
         ("strings", strings::cases),
         ("unary", unary::cases),

@@ -11,6 +11,7 @@ use crate::device::KernelRegistry;
 #[macro_use]
 mod raw;
 
+mod bincount;
 mod cast;
 mod checks;
 mod complex;
@@ -30,12 +31,15 @@ mod nn;
 mod norm;
 mod pack;
 mod pad;
+mod ragged;
 mod random;
 mod random_samples;
 mod random_state;
 mod reduce;
 mod select;
 mod slice;
+mod sparse;
+mod sparse_segment;
 mod string_pieces;
 mod strings;
 mod table;
@@ -53,6 +57,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     elementwise::register(registry);
     logic::register(registry);
     cast::register(registry);
+    bincount::register(registry);
     checks::register(registry);
     complex::register(registry);
     reduce::register(registry);
@@ -68,10 +73,13 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     nn::register(registry);
     norm::register(registry);
     pad::register(registry);
+    ragged::register(registry);
     random::register(registry);
     random_samples::register(registry);
     random_state::register(registry);
     slice::register(registry);
+    sparse::register(registry);
+    sparse_segment::register(registry);
     string_pieces::register(registry);
     strings::register(registry);
     tables::register(registry);
