@@ -98,6 +98,10 @@ const UNSUPPORTED: Reasons = &[
     ("binary::Pow: of integers", RARE),
     ("binary::Pow: a negative exponent", RARE),
     ("elementwise::TruncateDiv: floats", RARE),
+    ("random::", RARE),
+    ("sparse::", RARE),
+    ("sparse_segment::", RARE),
+    ("strings::", TEXT),
 ];
 
 #[cfg(any(feature = "cuda", feature = "opencl"))]

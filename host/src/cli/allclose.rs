@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::values::shown;
 use crate::tensor::DType;
 use crate::tensor::Element;
 use crate::tensor::Tensor;
@@ -96,6 +97,9 @@ pub(super) fn compare(
         });
     }
 
+    if found.dtype() == DType::String {
+        return compare_strings(found, expected);
+    }
     let (found_values, expected_values) = (Numbers::of(found)?, Numbers::of(expected)?);
     let mut n_mismatches = 0;
     let (mut max_abs_error, mut max_rel_error) = (0.0f64, 0.0f64);
@@ -135,6 +139,40 @@ pub(super) fn compare(
             expected: expected_values.get(position),
         }),
         incomparable: None,
+    })
+}
+
+/// Compares strings of equal shape, which are equal or not.
+fn compare_strings(found: &Tensor, expected: &Tensor) -> Result<Comparison, TensorError> {
+    let pairs = || -> Result<_, TensorError> {
+        let pairs = found.as_strings()?.iter().zip(expected.as_strings()?);
+        Ok(pairs
+            .enumerate()
+            .filter(|(_, (found, expected))| found != expected))
+    };
+    let n_elements = found.shape().n_elements();
+    let n_mismatches = pairs()?.count();
+    let incomparable = pairs()?.next().map(|(position, (is, should_be))| {
+        format!(
+            "{n_mismatches} of {n_elements} strings; at {:?} it is `{}`, expected `{}`",
+            index_of(position, found, n_elements),
+            shown(is),
+            shown(should_be)
+        )
+    });
+    let error = if n_mismatches == 0 {
+        0.0
+    } else {
+        f64::INFINITY
+    };
+    Ok(Comparison {
+        matches: n_mismatches == 0,
+        n_elements,
+        n_mismatches,
+        max_abs_error: error,
+        max_rel_error: error,
+        worst: None,
+        incomparable,
     })
 }
 
@@ -349,6 +387,26 @@ mod tests {
         assert_eq!(
             (comparison.n_mismatches, comparison.max_abs_error),
             (1, 1.0)
+        );
+    }
+
+    #[test]
+    fn strings_are_equal_or_not() {
+        let strings = |values: [&str; 2]| {
+            let values = values.map(|value| value.as_bytes().into()).to_vec();
+            Tensor::from_strings([2, 1].into(), values).expect("fits")
+        };
+        let lax = Tolerance {
+            atol: 1e30,
+            rtol: 1e30,
+        };
+        let found = strings(["a", "b"]);
+        assert!(compare(&found, &found, lax).expect("strings").matches);
+        let comparison = compare(&found, &strings(["a", "c"]), lax).expect("strings");
+        assert!(!comparison.matches);
+        assert_eq!(
+            comparison.incomparable.as_deref(),
+            Some("1 of 2 strings; at [1, 0] it is `b`, expected `c`")
         );
     }
 

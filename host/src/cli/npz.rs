@@ -35,6 +35,8 @@ const KINDS: [(DType, &str); 15] = [
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::tensor::Shape;
     use crate::tensor::Tensor;
@@ -87,6 +89,23 @@ mod tests {
                 "{name}"
             );
             assert_eq!(read.as_bytes().ok(), tensor.as_bytes().ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn strings_survive_a_round_trip_through_a_file() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("strings.npz");
+        let strings: [&[u8]; 4] = [b"a", b"", b"b\0\xff", "\u{e9}".as_bytes()];
+        let strings = Tensor::from_strings(Shape::new(&[2, 2]), strings.map(Arc::from).to_vec());
+        let strings = strings.expect("fits");
+        let none = Tensor::from_strings(Shape::new(&[0]), Vec::new()).expect("fits");
+        write(&path, [("some", &strings), ("none", &none)]).expect("written");
+        let mut archive = NpzReader::open(&path).expect("an archive");
+        for (name, tensor) in [("some", &strings), ("none", &none)] {
+            let read = archive.read(name, None).expect("an array");
+            assert_eq!(read.shape(), tensor.shape());
+            assert_eq!(read.as_strings().ok(), tensor.as_strings().ok());
         }
     }
 

@@ -75,7 +75,7 @@ pub(super) fn first_values(tensor: &Tensor, n: usize) -> Vec<Value> {
 const STRING_CHARS_MAX: usize = 100;
 
 /// Shows the start of a string, with how much was left out.
-fn shown(bytes: &[u8]) -> String {
+pub(super) fn shown(bytes: &[u8]) -> String {
     let mut shown = String::new();
     let (mut n_chars, mut n_bytes) = (0, 0);
     for chunk in bytes.utf8_chunks() {

@@ -50,6 +50,8 @@ pub mod matmul;
 
 pub mod matrix;
 
+pub mod ngrams;
+
 pub mod norm;
 
 pub mod number;
@@ -61,22 +63,24 @@ pub mod pad;
 pub mod parallel;
 
 pub mod patches;
-
+pub mod philox;
 pub mod pool;
-
+pub mod printf;
 pub mod projective;
-
 pub mod quantize;
-
+pub mod ragged;
 pub mod recurrent;
 
 pub mod reduce;
 
 pub mod reducer;
 
+pub mod regex;
 pub mod resample;
 
 pub mod reshape;
+
+pub mod sampling;
 
 pub mod scan;
 
@@ -95,6 +99,8 @@ pub mod slice;
 
 pub mod softmax;
 
+pub mod sparse;
+
 pub mod special;
 
 pub mod spectral;
@@ -103,12 +109,11 @@ pub mod spread;
 
 pub mod strided;
 
+pub mod strings;
 pub mod suppression;
-
 pub mod top_k;
-
 pub mod unary;
-
+pub mod unicode;
 pub mod volume;
 
 pub mod window;

@@ -21,13 +21,18 @@ mod math;
 mod matrix;
 mod misc;
 mod nn;
+mod random;
 mod reduce;
 mod registry;
 mod rules;
+mod segments;
 mod selection;
 mod slice;
+mod sparse;
 mod special;
 mod state;
+mod strings;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod volume;

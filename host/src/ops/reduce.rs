@@ -125,7 +125,7 @@ pub(super) fn ops() -> Vec<OpDef> {
 }
 
 /// Returns the shape of input 0 without the axes in input 1, or with 1 in their place.
-fn reduced(context: &InferenceContext<'_>) -> Shapes {
+pub(super) fn reduced(context: &InferenceContext<'_>) -> Shapes {
     let keep = context.bool("keep_dims")?;
     let Some(dims) = context.shape(0).dims() else {
         return Ok(vec![PartialShape::unknown()]);

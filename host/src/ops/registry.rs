@@ -16,11 +16,16 @@ use super::math;
 use super::matrix;
 use super::misc;
 use super::nn;
+use super::random;
 use super::reduce;
+use super::segments;
 use super::selection;
 use super::slice;
+use super::sparse;
 use super::special;
 use super::state;
+use super::strings;
+use super::tables;
 use super::volume;
 use super::window;
 
@@ -77,11 +82,16 @@ impl Default for OpRegistry {
             matrix::ops(),
             misc::ops(),
             nn::ops(),
+            random::ops(),
             reduce::ops(),
+            segments::ops(),
             selection::ops(),
             slice::ops(),
+            sparse::ops(),
             special::ops(),
             state::ops(),
+            strings::ops(),
+            tables::ops(),
             volume::ops(),
             window::ops(),
         ];

@@ -175,14 +175,6 @@ fn variables() -> Vec<OpDef> {
         op("RestoreV2", "prefix: string, tensor_names: string, shape_and_slices: string", "tensors: dtypes", "dtypes: list(type) >= 1")
             .stateful()
             .with_shape(unknown),
-        op("HashTableV2", "", "table_handle: resource", "container: string = ''; shared_name: string = ''; use_node_name_sharing: bool = false; key_dtype: type; value_dtype: type")
-            .stateful()
-            .with_shape(scalars),
-        op("LookupTableFindV2", "table_handle: resource, keys: Tin, default_value: Tout", "values: Tout", "Tin: type; Tout: type")
-            .stateful()
-            .with_shape(unknown),
-        op("InitializeTableV2", "table_handle: resource, keys: Tkey, values: Tval", "", "Tkey: type; Tval: type")
-            .stateful(),
     ];
     for name in ["AssignAdd", "AssignSub"] {
         ops.push(

@@ -21,13 +21,17 @@ mod nn;
 mod norm;
 mod pad;
 mod patches;
+mod random;
 mod reduce;
 mod resample;
 mod scatter;
 mod search;
 mod slice;
+mod sparse;
+mod sparse_segment;
 mod special;
 mod state;
+mod strings;
 mod suppression;
 mod unary;
 mod volume;
@@ -37,7 +41,7 @@ type Family = (&'static str, fn() -> Vec<Case>);
 
 /// Returns all cases, named `family::description`.
 pub(crate) fn all() -> Vec<Case> {
-    let families: [Family; 29] = [
+    let families: [Family; 33] = [
         ("array", array::cases),
         ("binary", binary::cases),
         ("cast", cast::cases),
@@ -59,11 +63,15 @@ pub(crate) fn all() -> Vec<Case> {
         ("norm", norm::cases),
         ("pad", pad::cases),
         ("patches", patches::cases),
-        ("slice", slice::cases),
-        ("special", special::cases),
+        ("random", random::cases),
         ("scatter", scatter::cases),
         ("search", search::cases),
+        ("slice", slice::cases),
+        ("sparse", sparse::cases),
+        ("sparse_segment", sparse_segment::cases),
+        ("special", special::cases),
         ("state", state::cases),
+        ("strings", strings::cases),
         ("suppression", suppression::cases),
         ("unary", unary::cases),
         ("volume", volume::cases),

@@ -8,6 +8,7 @@ use std::io::BufReader;
 use std::io::Read;
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context;
 use anyhow::Result;
@@ -29,6 +30,12 @@ use crate::tensor::Tensor;
 /// Longest header that is read. NumPy's own reader refuses above 10,000 bytes.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 
+/// Bytes of a character in NumPy's kind `U`.
+const CHARACTER_BYTES: usize = 4;
+
+/// Memory of a string besides its bytes: a reference and the head of an allocation.
+const STRING_BYTES: usize = 48;
+
 /// An archive that is open for reading; arrays are decoded one by one, when they are read.
 pub(in crate::cli) struct NpzReader {
     path: PathBuf,
@@ -44,10 +51,22 @@ pub(in crate::cli) struct Wanted {
     pub(in crate::cli) shape: PartialShape,
 }
 
+/// How the elements of an array are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stored {
+    /// As numbers of the size of the type.
+    Numbers,
+    /// As strings of this many bytes, filled up with zeros (NumPy's kind `S`).
+    Bytes(usize),
+    /// As strings of this many characters of 4 bytes, filled up with zeros (NumPy's kind `U`).
+    Characters(usize),
+}
+
 /// The header of an array.
 #[derive(Debug, PartialEq, Eq)]
 struct Header {
     dtype: DType,
+    stored: Stored,
     big_endian: bool,
     fortran_order: bool,
     shape: Shape,
@@ -149,19 +168,21 @@ fn read_npy(
             wanted.shape
         );
     }
+    let width = match header.stored {
+        Stored::Numbers => None,
+        Stored::Bytes(n) => Some(n),
+        Stored::Characters(n) => Some(n.saturating_mul(CHARACTER_BYTES)),
+    };
+    if let Some(width) = width {
+        return read_strings(input, &header, width, memory);
+    }
     let expected = header.shape.size_bytes(header.dtype)?;
     let (dtype, shape) = (header.dtype, &header.shape);
     let said = || format!("shape {shape} of {dtype} takes {expected} bytes");
     // Pages are allocated when they are filled, so a header alone allocates nothing.
     let mut tensor = Tensor::zeros(memory, dtype, shape.clone()).with_context(said)?;
     let bytes = tensor.as_bytes_mut().context("memory of the host")?;
-    let n_read = read_up_to(input, bytes).context("decompressing")?;
-    if n_read < expected {
-        bail!("{}, but the entry has {n_read}", said());
-    }
-    if read_up_to(input, &mut [0]).context("decompressing")? > 0 {
-        bail!("{}, but the entry has more", said());
-    }
+    read_all(input, bytes, &said)?;
     if dtype == DType::Bool
         && let Some(position) = bytes.iter().position(|&byte| byte > 1)
     {
@@ -180,6 +201,86 @@ fn read_npy(
         return Ok(ordered);
     }
     Ok(tensor)
+}
+
+/// Reads the elements of an array of strings, which take `width` bytes each.
+fn read_strings(
+    input: &mut impl Read,
+    header: &Header,
+    width: usize,
+    memory: &dyn Allocator,
+) -> Result<Tensor> {
+    let shape = &header.shape;
+    let n = shape.n_elements();
+    let said = || format!("shape {shape} of strings of {width} bytes");
+    // Each string has an allocation of its own. Pages are allocated when they are filled.
+    let with_strings = n.checked_mul(width.saturating_add(STRING_BYTES));
+    let with_strings = with_strings.filter(|&bytes| isize::try_from(bytes).is_ok());
+    let with_strings = with_strings
+        .with_context(|| format!("{} is larger than this machine can address", said()))?;
+    let mut raw = Tensor::zeros(memory, DType::U8, [with_strings].into()).with_context(said)?;
+    let raw = raw.as_bytes_mut().context("memory of the host")?;
+    let bytes = &mut raw[..n * width];
+    read_all(input, bytes, &said)?;
+    let ordered;
+    let bytes = match header.fortran_order {
+        true => {
+            let size = Shape::new(&[bytes.len()]);
+            let mut to = Tensor::zeros(memory, DType::U8, size).with_context(said)?;
+            to_row_major(
+                bytes,
+                shape,
+                width,
+                to.as_bytes_mut().context("memory of the host")?,
+            );
+            ordered = to;
+            ordered.as_bytes()?
+        }
+        false => bytes,
+    };
+    let mut strings: Vec<Arc<[u8]>> = Vec::new();
+    strings.try_reserve_exact(n).with_context(said)?;
+    for (index, element) in bytes.chunks_exact(width).enumerate() {
+        strings.push(match header.stored {
+            Stored::Characters(_) => utf8(element, header.big_endian)
+                .with_context(|| format!("element {index} is not Unicode"))?
+                .into_bytes()
+                .into(),
+            _ => without_zeros(element, |&byte| byte == 0).into(),
+        });
+    }
+    Ok(Tensor::from_strings(shape.clone(), strings)?)
+}
+
+/// Returns the elements without the zeros at the end, which NumPy does not count.
+fn without_zeros<T>(elements: &[T], is_zero: impl Fn(&T) -> bool) -> &[T] {
+    let n = elements.iter().rposition(|element| !is_zero(element));
+    &elements[..n.map_or(0, |last| last + 1)]
+}
+
+/// Returns a string of 4 bytes per character as UTF-8; `None` if a number is not a character.
+fn utf8(bytes: &[u8], big_endian: bool) -> Option<String> {
+    let (numbers, _) = bytes.as_chunks::<CHARACTER_BYTES>();
+    let characters = without_zeros(numbers, |number| *number == [0; CHARACTER_BYTES]).iter();
+    let characters = characters.map(|&number| {
+        char::from_u32(match big_endian {
+            true => u32::from_be_bytes(number),
+            false => u32::from_le_bytes(number),
+        })
+    });
+    characters.collect()
+}
+
+/// Fills `bytes` with all that is left of an entry; `said` describes what it should have.
+fn read_all(input: &mut impl Read, bytes: &mut [u8], said: &dyn Fn() -> String) -> Result<()> {
+    let n_read = read_up_to(input, bytes).context("decompressing")?;
+    if n_read < bytes.len() {
+        bail!("{}, but the entry has {n_read}", said());
+    }
+    if read_up_to(input, &mut [0]).context("decompressing")? > 0 {
+        bail!("{}, but the entry has more", said());
+    }
+    Ok(())
 }
 
 /// Reads until the end or until `bytes` is full, and returns the number of bytes read.
@@ -308,9 +409,10 @@ fn parse_header(text: &str) -> Result<Header> {
     let (Some(descr), Some(fortran_order), Some(dims)) = (descr, fortran_order, dims) else {
         return Err(malformed());
     };
-    let (dtype, big_endian) = parse_descr(descr)?;
+    let (dtype, stored, big_endian) = parse_descr(descr)?;
     Ok(Header {
         dtype,
+        stored,
         big_endian,
         fortran_order,
         shape: Shape::new(&dims),
@@ -323,21 +425,36 @@ fn parse_quoted(text: &str) -> Option<(&str, &str)> {
     text[1..].split_once(quote)
 }
 
-/// NumPy's type string: byte order, kind, bytes per element.
-fn parse_descr(descr: &str) -> Result<(DType, bool)> {
+/// NumPy's type string: byte order, kind, bytes per element (characters per element, for `U`).
+fn parse_descr(descr: &str) -> Result<(DType, Stored, bool)> {
     let (order, kind) = match descr.chars().next() {
         Some(order @ ('<' | '>' | '|' | '=')) => (order, &descr[1..]),
         _ => ('|', descr),
     };
-    if kind.starts_with(['U', 'S', 'O']) {
+    let big_endian = order == '>';
+    if kind.starts_with('O') {
         bail!(
-            "strings and objects (`{descr}`) are not supported in .npz files; feed numbers or booleans"
+            "an array of objects (`{descr}`) is a Python pickle, which is not read; save strings \
+             as `array.astype('S')`, or `array.astype('U')` for str"
         );
     }
+    for (letter, stored) in [
+        ('S', Stored::Bytes as fn(usize) -> Stored),
+        ('U', Stored::Characters),
+    ] {
+        if let Some(len) = kind.strip_prefix(letter) {
+            let len = len.parse().ok().filter(|&len: &usize| len > 0);
+            let len = len.with_context(|| format!("strings of type `{descr}` have no length"))?;
+            return Ok((DType::String, stored(len), big_endian));
+        }
+    }
     let Some((dtype, _)) = KINDS.iter().find(|(_, known)| *known == kind) else {
-        bail!("element type `{descr}` is not supported; use f2 f4 f8 i1-i8 u1-u8 b1 c8 c16");
+        bail!(
+            "element type `{descr}` is not supported; use f2 f4 f8 i1-i8 u1-u8 b1 c8 c16, or S and \
+             U for strings"
+        );
     };
-    Ok((*dtype, order == '>'))
+    Ok((*dtype, Stored::Numbers, big_endian))
 }
 
 #[cfg(test)]
@@ -390,6 +507,21 @@ mod tests {
     }
 
     #[test]
+    fn strings_end_before_their_zeros() {
+        let header = "{'descr': '|S3', 'fortran_order': True, 'shape': (2, 2), }";
+        let tensor = decode(header, b"abc\0\0\0d\0e\xff\0\0").expect("an array");
+        let expected: [&[u8]; 4] = [b"abc", b"d\0e", b"", b"\xff"];
+        let expected = expected.map(Arc::<[u8]>::from);
+        assert_eq!(tensor.as_strings().ok(), Some(&expected[..]));
+
+        let header = "{'descr': '>U2', 'fortran_order': False, 'shape': (2,), }";
+        let data = [0, 0, 0, b'a', 0, 1, 0xf6, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let tensor = decode(header, &data).expect("an array");
+        let expected = ["a\u{1f600}", ""].map(|text| Arc::from(text.as_bytes()));
+        assert_eq!(tensor.as_strings().ok(), Some(&expected[..]));
+    }
+
+    #[test]
     fn dimensions_beside_a_zero_are_not_multiplied() {
         let header =
             "{'descr': '<f4', 'fortran_order': True, 'shape': (9223372036854775807, 4, 0), }\n";
@@ -428,13 +560,33 @@ mod tests {
             ("", &[], "malformed header"),
             (
                 "{'descr': '<U5', 'fortran_order': False, 'shape': (2,), }",
-                &[0; 40],
-                "strings",
+                &[0; 39],
+                "shape [2] of strings of 20 bytes, but the entry has 39",
+            ),
+            (
+                "{'descr': '<U1', 'fortran_order': False, 'shape': (2,), }",
+                &[b'a', 0, 0, 0, 0, 0xd8, 0, 0],
+                "element 1 is not Unicode",
+            ),
+            (
+                "{'descr': '|S0', 'fortran_order': False, 'shape': (1000000000000,), }",
+                &[],
+                "strings of type `|S0` have no length",
+            ),
+            (
+                "{'descr': '|S1', 'fortran_order': False, 'shape': (100000,), }",
+                &[],
+                "out of memory",
+            ),
+            (
+                "{'descr': '|S9223372036854775807', 'fortran_order': False, 'shape': (3, 1), }",
+                &[],
+                "larger than this machine can address",
             ),
             (
                 "{'descr': '|O', 'fortran_order': False, 'shape': (2,), }",
                 &[],
-                "strings",
+                "a Python pickle, which is not read; save strings as `array.astype('S')`",
             ),
             (
                 "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }",

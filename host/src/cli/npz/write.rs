@@ -1,8 +1,10 @@
 //! Writes NumPy archives, uncompressed as `numpy.savez` does.
 
+use std::io::Read;
 use std::io::Seek;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
 use anyhow::Result;
@@ -14,6 +16,7 @@ use zip::write::FileOptions;
 use super::KINDS;
 use super::MAGIC;
 use crate::cli::output_file;
+use crate::tensor::DType;
 use crate::tensor::Tensor;
 
 /// Writes an archive of arrays, in this order, uncompressed as `numpy.savez` does.
@@ -28,8 +31,8 @@ pub(in crate::cli) fn write<'a>(
         .map(|(name, tensor)| {
             let entry = || format!("array `{name}`");
             let header = header_text(tensor).with_context(entry)?;
-            let bytes = tensor.as_bytes().with_context(entry)?;
-            Ok((name, header, bytes))
+            let elements = Elements::of(tensor).with_context(entry)?;
+            Ok((name, header, elements))
         })
         .collect::<Result<Vec<_>>>()
         .with_context(context)?;
@@ -47,17 +50,67 @@ pub(in crate::cli) fn write<'a>(
     })
 }
 
+/// The elements of an array.
+enum Elements<'a> {
+    Numbers(&'a [u8]),
+    /// Strings, and the number of bytes that each of them takes.
+    Strings(&'a [Arc<[u8]>], usize),
+}
+
+impl<'a> Elements<'a> {
+    fn of(tensor: &'a Tensor) -> Result<Self> {
+        if tensor.dtype() != DType::String {
+            return Ok(Self::Numbers(tensor.as_bytes()?));
+        }
+        let strings = tensor.as_strings()?;
+        if let Some(index) = strings.iter().position(|string| string.ends_with(&[0])) {
+            bail!(
+                "string {index} ends with a zero byte, which strings of NumPy do not keep; fetch \
+                 another tensor, such as one of its bytes (`DecodeRaw`)"
+            );
+        }
+        Ok(Self::Strings(strings, string_bytes(strings)))
+    }
+
+    fn len_bytes(&self) -> u64 {
+        match self {
+            Self::Numbers(bytes) => bytes.len() as u64,
+            Self::Strings(strings, width) => (strings.len() as u64).saturating_mul(*width as u64),
+        }
+    }
+
+    fn write(&self, to: &mut impl Write) -> Result<()> {
+        match self {
+            Self::Numbers(bytes) => to.write_all(bytes)?,
+            Self::Strings(strings, width) => {
+                for string in *strings {
+                    to.write_all(string)?;
+                    let n_zeros = width.saturating_sub(string.len()) as u64;
+                    std::io::copy(&mut std::io::repeat(0).take(n_zeros), to)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the bytes of the longest string; NumPy's strings have at least 1.
+fn string_bytes(strings: &[Arc<[u8]>]) -> usize {
+    let longest = strings.iter().map(|string| string.len()).max();
+    longest.unwrap_or(0).max(1)
+}
+
 fn write_entries(
     zip: &mut ZipWriter<impl Write + Seek>,
-    entries: &[(&str, Vec<u8>, &[u8])],
+    entries: &[(&str, Vec<u8>, Elements<'_>)],
 ) -> Result<()> {
-    for (name, header, bytes) in entries {
+    for (name, header, elements) in entries {
         let options = FileOptions::default()
             .compression_method(CompressionMethod::Stored)
-            .large_file(bytes.len() as u64 + header.len() as u64 >= 1 << 31);
+            .large_file(elements.len_bytes() + header.len() as u64 >= 1 << 31);
         zip.start_file(format!("{name}.npy"), options)?;
         zip.write_all(header)?;
-        zip.write_all(bytes)?;
+        elements.write(zip)?;
     }
     Ok(())
 }
@@ -65,12 +118,15 @@ fn write_entries(
 /// The part of a `.npy` stream before the elements, padded to a multiple of 64 bytes.
 fn header_text(tensor: &Tensor) -> Result<Vec<u8>> {
     let dtype = tensor.dtype();
-    let Some((_, kind)) = KINDS.iter().find(|(known, _)| *known == dtype) else {
-        bail!("a {dtype} tensor cannot be written to an .npz file");
+    let kind = KINDS.iter().find(|(known, _)| *known == dtype);
+    let kind = match (kind, tensor.as_strings()) {
+        (Some((_, kind)), _) => (*kind).to_owned(),
+        (None, Ok(strings)) => format!("S{}", string_bytes(strings)),
+        (None, Err(_)) => bail!("a {dtype} tensor cannot be written to an .npz file"),
     };
     // Single bytes have no order.
     let order = match dtype.size_bytes() {
-        Some(1) => '|',
+        None | Some(1) => '|',
         _ => '<',
     };
     let dims: String = tensor
@@ -103,7 +159,6 @@ fn header_text(tensor: &Tensor) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::DType;
     use crate::tensor::Shape;
 
     #[test]
@@ -134,9 +189,14 @@ mod tests {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("kept.npz");
         std::fs::write(&path, "before").expect("written");
-        let strings = Tensor::from_strings(Shape::new(&[1]), vec![b"text"[..].into()]);
+        let strings = Tensor::from_strings(Shape::new(&[1]), vec![b"text\0"[..].into()]);
         let strings = strings.expect("fits");
-        assert!(write(&path, [("strings", &strings)]).is_err());
+        let error = write(&path, [("strings", &strings)]).expect_err("a zero at the end");
+        let error = format!("{error:#}");
+        assert!(
+            error.contains("`strings`: string 0 ends with a zero byte"),
+            "{error}"
+        );
         assert_eq!(std::fs::read(&path).expect("read"), b"before");
     }
 }

@@ -198,7 +198,8 @@ fn write_dim(
     }
 }
 
-fn write_element(tensor: &Tensor, index: usize, text: &mut String) {
+/// Writes one element as TensorFlow shows it.
+pub(super) fn write_element(tensor: &Tensor, index: usize, text: &mut String) {
     fn number<T: Element>(tensor: &Tensor, index: usize) -> T {
         let elements = tensor.as_slice::<T>().unwrap_or_default();
         elements.get(index).copied().unwrap_or_else(T::zeroed)

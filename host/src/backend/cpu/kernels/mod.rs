@@ -11,6 +11,7 @@ use crate::device::KernelRegistry;
 #[macro_use]
 mod raw;
 
+mod bincount;
 mod boxes;
 mod cast;
 mod checks;
@@ -40,6 +41,10 @@ mod pad;
 mod partition;
 mod patches;
 mod quantize;
+mod ragged;
+mod random;
+mod random_samples;
+mod random_state;
 mod recurrent;
 mod reduce;
 mod resample;
@@ -49,10 +54,17 @@ mod segment;
 mod select;
 mod sequence;
 mod slice;
+mod sparse;
+mod sparse_segment;
+mod string_pieces;
+mod strings;
 mod suppression;
+mod table;
+mod tables;
 mod tensor_array;
 mod tensor_list;
 mod top_k;
+mod unicode;
 mod variable;
 mod volume;
 
@@ -65,6 +77,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     logic::register(registry);
     boxes::register(registry);
     cast::register(registry);
+    bincount::register(registry);
     checks::register(registry);
     color::register(registry);
     complex::register(registry);
@@ -90,16 +103,26 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     partition::register(registry);
     patches::register(registry);
     quantize::register(registry);
+    ragged::register(registry);
+    random::register(registry);
+    random_samples::register(registry);
+    random_state::register(registry);
     recurrent::register(registry);
     scatter::register(registry);
     search::register(registry);
     segment::register(registry);
     sequence::register(registry);
     slice::register(registry);
+    sparse::register(registry);
+    sparse_segment::register(registry);
+    string_pieces::register(registry);
+    strings::register(registry);
     suppression::register(registry);
+    tables::register(registry);
     tensor_array::register(registry);
     tensor_list::register(registry);
     top_k::register(registry);
+    unicode::register(registry);
     volume::register(registry);
 }
 

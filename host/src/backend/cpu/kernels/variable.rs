@@ -48,7 +48,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 
 /// A tensor of a fixed type, once one has been assigned (TensorFlow `Var`).
 #[derive(Debug)]
-struct Variable {
+pub(super) struct Variable {
     dtype: DType,
     value: Mutex<Option<Tensor>>,
 }
@@ -62,7 +62,7 @@ impl Variable {
     }
 
     /// Ignores poisoning: a kernel that panics leaves either the old value or the new one.
-    fn lock(&self) -> MutexGuard<'_, Option<Tensor>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<Tensor>> {
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -98,7 +98,7 @@ fn handle(node: &KernelConstruction<'_>) -> Made {
 }
 
 /// Returns the variable of input 0, which must exist.
-fn variable(context: &KernelContext<'_>) -> Result<Arc<Variable>, KernelError> {
+pub(super) fn variable(context: &KernelContext<'_>) -> Result<Arc<Variable>, KernelError> {
     context
         .resource::<Variable>(0)
         .map_err(|error| match error {
@@ -118,7 +118,8 @@ fn uninitialized(container: String, name: String) -> KernelError {
     KernelError::Resource(ResourceError::Uninitialized { container, name })
 }
 
-fn no_value(context: &KernelContext<'_>) -> KernelError {
+/// Returns the error for a variable that has no value yet.
+pub(super) fn no_value(context: &KernelContext<'_>) -> KernelError {
     match context.resource_handle::<Variable>(0) {
         Ok(handle) => uninitialized(handle.container.clone(), handle.name.clone()),
         Err(error) => error,
