@@ -82,6 +82,9 @@ pub mod trace;
 
 mod files;
 
+#[cfg(feature = "graphdef")]
+pub mod checkpoint;
+
 pub mod store;
 
 pub mod device;
