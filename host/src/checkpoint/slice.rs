@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_slices_are_parsed() {
+    fn strings_of_slices_are_parsed() {
         let (shape, slice) = Slice::parse("4 10 0,2:-").unwrap();
         assert_eq!(shape, Shape::new(&[4, 10]));
         assert_eq!(slice.0, [(0, 2), (0, 10)]);

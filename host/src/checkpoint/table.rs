@@ -36,7 +36,9 @@ pub(super) fn read(file: &[u8]) -> Result<Vec<Entry>, Fault> {
     }
     let footer = |problem| (footer_at as u64, problem);
     let mut handles = handles;
-    let _meta_index = Handle::read(&mut handles).map_err(footer)?;
+    let meta_index = Handle::read(&mut handles).map_err(footer)?;
+    // It has no entries, but a wrong sum tells that the file is damaged.
+    block_entries(file, meta_index)?;
     let index = Handle::read(&mut handles).map_err(footer)?;
     let mut entries = Vec::new();
     for (_, handle) in block_entries(file, index)? {

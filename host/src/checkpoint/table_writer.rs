@@ -22,6 +22,9 @@ pub(super) struct TableWriter<W> {
     offset: u64,
     block: Block,
     index: Block,
+    /// The last block: its last key, and where it is. Its key in the index may depend on the next
+    /// one.
+    ended: Option<(Vec<u8>, Handle)>,
 }
 
 impl<W: Write> TableWriter<W> {
@@ -31,11 +34,15 @@ impl<W: Write> TableWriter<W> {
             offset: 0,
             block: Block::new(RESTART_INTERVAL),
             index: Block::new(1),
+            ended: None,
         }
     }
 
     /// Adds an entry. Keys must ascend.
     pub(super) fn add(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        if let Some((last, handle)) = self.ended.take() {
+            self.index.add(&separator(last, key), &handle_bytes(handle));
+        }
         self.block.add(key, value);
         if self.block.bytes.len() >= BLOCK_LEN {
             self.end_block()?;
@@ -50,7 +57,7 @@ impl<W: Write> TableWriter<W> {
         }
         let last_key = block.last_key.clone();
         let handle = self.write_block(block)?;
-        self.index.add(&last_key, &handle_bytes(handle));
+        self.ended = Some((last_key, handle));
         Ok(())
     }
 
@@ -71,6 +78,9 @@ impl<W: Write> TableWriter<W> {
     /// Ends the table.
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.end_block()?;
+        if let Some((last, handle)) = self.ended.take() {
+            self.index.add(&successor(last), &handle_bytes(handle));
+        }
         let meta_index = self.write_block(Block::new(RESTART_INTERVAL))?;
         let index = std::mem::replace(&mut self.index, Block::new(1));
         let index = self.write_block(index)?;
@@ -81,6 +91,29 @@ impl<W: Write> TableWriter<W> {
         self.file.write_all(&footer)?;
         self.file.flush()
     }
+}
+
+/// Returns a short key that is not before `key` and before `next` (LevelDB's
+/// `FindShortestSeparator`).
+fn separator(mut key: Vec<u8>, next: &[u8]) -> Vec<u8> {
+    let differing = key.iter().zip(next).position(|(left, right)| left != right);
+    if let Some(position) = differing
+        && let Some(larger) = key[position].checked_add(1)
+        && larger < next[position]
+    {
+        key[position] = larger;
+        key.truncate(position + 1);
+    }
+    key
+}
+
+/// Returns a short key that is not before `key` (LevelDB's `FindShortSuccessor`).
+fn successor(mut key: Vec<u8>) -> Vec<u8> {
+    if let Some(position) = key.iter().position(|&byte| byte != 0xff) {
+        key[position] += 1;
+        key.truncate(position + 1);
+    }
+    key
 }
 
 fn handle_bytes(handle: Handle) -> Vec<u8> {
