@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use crate::builder::BuildError;
 use crate::candidates::CandidatesError;
+#[cfg(feature = "graphdef")]
+use crate::checkpoint::CheckpointError;
 use crate::device::DeviceError;
 use crate::device::KernelError;
 use crate::device::StatusCode;
@@ -22,6 +24,8 @@ use crate::placement::Violation;
 use crate::policy::LadderError;
 use crate::policy::PolicyError;
 use crate::registry::RegistryError;
+#[cfg(feature = "graphdef")]
+use crate::saved_model::SavedModelError;
 use crate::tensor::TensorError;
 
 /// The error of the stage of a session that failed: where, what, and the remedy.
@@ -42,6 +46,20 @@ pub enum Error {
     #[cfg(feature = "graphdef")]
     #[error(transparent)]
     Import(#[from] ImportError),
+    /// The folder is not a SavedModel, or contains something that is not supported.
+    #[cfg(feature = "graphdef")]
+    #[error(transparent)]
+    SavedModel(#[from] SavedModelError),
+    /// A checkpoint cannot be read or written.
+    #[cfg(feature = "graphdef")]
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The session has no variables to save.
+    #[cfg(feature = "graphdef")]
+    #[error(
+        "the session has no variables of a SavedModel to save; build it with `with_saved_model` and a signature that changes variables, or with `SavedModelOptions::with_keep_variables`"
+    )]
+    NothingToSave,
     /// A node that an app adds to a graph is wrong. Sessions do not return it; apps that build
     /// graphs can convert into it.
     #[error(transparent)]
@@ -86,7 +104,9 @@ pub enum Error {
     #[error(transparent)]
     Execute(#[from] ExecuteError),
     /// The builder has no graph.
-    #[error("a session needs a graph: call with_graph, or with_graph_def or with_graph_def_file")]
+    #[error(
+        "a session needs a graph: call with_graph, with_graph_def, with_graph_def_file or with_saved_model"
+    )]
     NoGraph,
     /// The builder has candidates, and a part that they contain was set as well.
     #[error(
@@ -212,7 +232,9 @@ impl Error {
                 _ => StatusCode::Unknown,
             },
             #[cfg(feature = "graphdef")]
-            Self::Import(_) => StatusCode::InvalidArgument,
+            Self::Import(_) | Self::SavedModel(_) | Self::Checkpoint(_) | Self::NothingToSave => {
+                StatusCode::InvalidArgument
+            }
             Self::Device(error) => error.code(),
             Self::Candidates(error) => error.code(),
             Self::Execute(error) => error.code(),

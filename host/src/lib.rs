@@ -43,7 +43,7 @@
 //!
 //! | stage | module | input | output |
 //! |---|---|---|---|
-//! | import | `import` | GraphDef bytes | [`graph::Graph`] |
+//! | import | `import`, `saved_model` | GraphDef bytes, a SavedModel | [`graph::Graph`] |
 //! | or build | [`builder`] | calls from Rust | [`graph::Graph`] |
 //! | discover | [`backend`], [`device`] | requested devices | [`device::DeviceSet`] |
 //! | enumerate | [`candidates`], [`cost`] | graph, devices | [`candidates::Candidates`] |
@@ -81,6 +81,12 @@ pub mod plan;
 pub mod trace;
 
 mod files;
+
+#[cfg(feature = "graphdef")]
+pub mod checkpoint;
+
+#[cfg(feature = "graphdef")]
+pub mod saved_model;
 
 pub mod store;
 

@@ -24,6 +24,8 @@ mod placement_log;
 mod recent;
 mod replace;
 mod report;
+#[cfg(feature = "graphdef")]
+mod save;
 
 pub use builder::SessionBuilder;
 pub use callable::Callable;

@@ -83,6 +83,8 @@ mod random_policies;
 mod random_programs;
 mod sample;
 #[cfg(feature = "cli")]
+mod saved_models;
+#[cfg(feature = "cli")]
 mod session;
 #[cfg(feature = "cli")]
 mod session_lifecycle;

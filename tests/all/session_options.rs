@@ -37,6 +37,8 @@ use placewright::placement::SavedPlacement;
 use placewright::policy::PolicyRequest;
 use placewright::policy::ShippedPolicy;
 use placewright::registry::Registry;
+#[cfg(feature = "graphdef")]
+use placewright::saved_model::SavedModelOptions;
 use placewright::session::Session;
 use placewright::session::SessionBuilder;
 use placewright::tensor::DType;
@@ -543,6 +545,10 @@ fn methods_that_contradict_each_other_are_an_error_in_any_order() {
         (
             with().with_graph_def_file("none").with_graph_def(&b""[..]),
             "`with_graph`, `with_graph_def`, `with_graph_def_file`",
+        ),
+        (
+            with().with_saved_model("none", SavedModelOptions::default()),
+            "`with_graph`, `with_saved_model`",
         ),
     ] {
         assert_eq!(

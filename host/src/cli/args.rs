@@ -7,6 +7,7 @@ use clap::ValueHint;
 
 use super::sandbox::SandboxArgs;
 use super::units::parse_bytes;
+use crate::saved_model::SavedModelOptions;
 
 /// Which devices there are, and what they may use.
 #[derive(Debug, Clone, Default, Args)]
@@ -83,11 +84,61 @@ impl DeviceArgs {
     }
 }
 
+/// Which part of a SavedModel, and how its variables are treated.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct ModelArgs {
+    /// The signature of a SavedModel: what is fed, fetched and placed.
+    ///
+    /// By default `serving_default`, or the only one. `inspect` lists signatures.
+    #[arg(long, value_name = "NAME", help_heading = "SavedModel")]
+    pub(super) signature: Option<String>,
+    /// Tags of the graph of a SavedModel, separated by commas; by default `serve`.
+    #[arg(
+        long,
+        value_name = "TAGS",
+        value_delimiter = ',',
+        help_heading = "SavedModel"
+    )]
+    pub(super) tag_set: Vec<String>,
+    /// Leave variables of a SavedModel variables, which the first run restores.
+    ///
+    /// By default variables that the signature only reads are constants, whose kernels are faster.
+    #[arg(long, help_heading = "SavedModel")]
+    pub(super) keep_variables: bool,
+}
+
+impl ModelArgs {
+    /// Returns the first flag that is set.
+    pub(super) fn first_flag(&self) -> Option<&'static str> {
+        let flags = [
+            ("--signature", self.signature.is_some()),
+            ("--tag-set", !self.tag_set.is_empty()),
+            ("--keep-variables", self.keep_variables),
+        ];
+        flags
+            .into_iter()
+            .find(|(_, is_set)| *is_set)
+            .map(|(flag, _)| flag)
+    }
+
+    pub(super) fn to_options(&self) -> SavedModelOptions {
+        let options = SavedModelOptions::default()
+            .with_tags(self.tag_set.iter().cloned())
+            .with_keep_variables(self.keep_variables);
+        match &self.signature {
+            Some(signature) => options.with_signature(signature),
+            None => options,
+        }
+    }
+}
+
 /// Where nodes go, and what decides it.
 #[derive(Debug, Clone, Args)]
 pub(super) struct PlacementArgs {
     #[command(flatten)]
     pub(super) devices: DeviceArgs,
+    #[command(flatten)]
+    pub(super) model: ModelArgs,
     /// Ops of one run that execute at one time, instead of --threads; 0 means one per core.
     #[arg(long, value_name = "N", help_heading = "Execution", value_parser = clap::value_parser!(u32).range(..=4096))]
     pub(super) inter_op_threads: Option<u32>,

@@ -38,7 +38,7 @@ const MOVES_SHOWN_MAX: usize = 10;
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainCommand {
-    /// A frozen TensorFlow GraphDef (.pb), or a task graph (.json).
+    /// A frozen TensorFlow GraphDef (.pb), the folder of a SavedModel, or a task graph (.json).
     #[arg(value_hint = ValueHint::FilePath)]
     graph: PathBuf,
     /// The node to explain; without one, the moves of single nodes that shorten a run most are

@@ -34,8 +34,13 @@ pub(super) struct RandomFeeds {
     pub(super) assumed: Vec<(String, Shape)>,
 }
 
-/// Returns the default fetches: the outputs that no node reads and that always have a value.
+/// Returns the default fetches: the outputs of the graph's signature, or those that no node reads
+/// and that always have a value.
 pub(super) fn default_fetches(graph: &Graph) -> Vec<String> {
+    if let Some(signature) = graph.signature() {
+        let outputs = signature.outputs.iter();
+        return outputs.map(|output| output.name.clone()).collect();
+    }
     graph
         .nodes()
         .filter(|&node| graph.successors().row(node.index()).is_empty())
@@ -44,6 +49,17 @@ pub(super) fn default_fetches(graph: &Graph) -> Vec<String> {
         .map(tensor_id)
         .map(|tensor| graph.tensor_name(tensor))
         .collect()
+}
+
+/// Returns the name of a fetched tensor: that of the graph's signature, or `node:slot`.
+pub(super) fn fetch_name(graph: &Graph, tensor: TensorId) -> String {
+    let outputs = graph.signature().into_iter().flat_map(|it| &it.outputs);
+    let is_tensor = |name: &str| find_tensor(graph, "fetch", name).is_ok_and(|it| it == tensor);
+    let mut names = outputs.map(|output| &output.name);
+    match names.find(|name| is_tensor(name)) {
+        Some(name) => name.clone(),
+        None => graph.tensor_name(tensor),
+    }
 }
 
 /// Reads all arrays `in/NAME` of an archive, by the tensor that they feed.
@@ -72,7 +88,7 @@ pub(super) fn read_expected(archive: &mut NpzReader, graph: &Graph) -> Result<Fe
         };
         let tensor = find_tensor(graph, "fetch", name)?;
         let value = archive.read(&entry, Some(&wanted(graph, tensor)))?;
-        let name = graph.tensor_name(tensor);
+        let name = fetch_name(graph, tensor);
         if expected.insert(name.clone(), value).is_some() {
             bail!("two arrays are expected for tensor `{name}`, one of them `{entry}`; keep one");
         }
@@ -110,6 +126,10 @@ pub(super) fn no_array(kind: &str, archive: &NpzReader, wanted: &[String]) -> an
 
 /// The arrays that feed the placeholders of a graph.
 pub(super) fn wanted_feeds(graph: &Graph) -> Vec<String> {
+    if let Some(signature) = graph.signature() {
+        let inputs = signature.inputs.iter();
+        return inputs.map(|input| format!("in/{}", input.name)).collect();
+    }
     let nodes = graph.nodes().filter(|&node| graph.is_placeholder(node));
     nodes
         .map(|node| format!("in/{}", graph.node_name(node)))
@@ -166,8 +186,8 @@ pub(super) fn needed_placeholders(
     let mut needed = vec![false; graph.n_nodes()];
     let mut pending = Vec::new();
     for fetch in fetches {
-        let (node, _) = graph.producer(find_tensor(graph, "fetch", fetch)?);
-        pending.push((node, fetch.clone()));
+        let tensor = find_tensor(graph, "fetch", fetch)?;
+        pending.push((graph.producer(tensor).0, graph.tensor_name(tensor)));
     }
     let mut placeholders = Vec::new();
     while let Some((node, via)) = pending.pop() {

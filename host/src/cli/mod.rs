@@ -15,6 +15,7 @@ mod devices;
 mod explain;
 mod feeds;
 mod help;
+mod inspect;
 mod man;
 mod npz;
 mod open;
@@ -147,6 +148,9 @@ enum Command {
         after_long_help = help::exit_status_and_environment()
     )]
     Report(report::ReportCommand),
+    /// Show what a graph or a SavedModel consists of: signatures, variables, functions, and ops,
+    /// with those that have no kernel; execute nothing.
+    Inspect(inspect::InspectCommand),
     /// List the shipped policies, or inspect a policy file.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
@@ -251,6 +255,7 @@ where
         Command::Explain(command) => explain::run(&command, &registry, &mut output),
         Command::Compare(command) => compare::run(&command, &registry, &mut output),
         Command::Report(command) => report::run(&command, &registry, &mut output),
+        Command::Inspect(command) => inspect::run(&command, &registry, &mut output),
         Command::Policy(command) => policy::run(&command, &mut output),
         Command::Cache(args) => cache::run(&args, &mut output),
         Command::Bench(command) => bench::run(&command, &registry, &mut output),

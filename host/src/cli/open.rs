@@ -16,7 +16,7 @@ use super::cache;
 use super::output::Output;
 use super::output_file;
 use super::progress::Progress;
-use super::saved_model::check_graph_path;
+use super::saved_model::GraphPath;
 use super::summary::PlacementView;
 use crate::candidates::PlacementOptions;
 use crate::cluster::ClusterSpec;
@@ -244,6 +244,9 @@ fn of_task_graph(
         ("--soft-placement", args.soft_placement),
         ("--trip-count", !args.trip_count.is_empty()),
         ("--profile", args.profile.is_some()),
+        ("--signature", args.model.signature.is_some()),
+        ("--tag-set", !args.model.tag_set.is_empty()),
+        ("--keep-variables", args.model.keep_variables),
     ] {
         if is_set {
             let problem = format!(
@@ -278,7 +281,8 @@ pub(super) fn builder(
     if is_task_graph(graph) {
         return of_task_graph(graph, args, cluster, registry);
     }
-    check_graph_path(graph)?;
+    let path = GraphPath::of(graph)?;
+    path.check_flags(&args.model)?;
     let builder = match cluster {
         Some(cluster) => Session::builder().with_cluster(cluster),
         None => {
@@ -298,8 +302,11 @@ pub(super) fn builder(
     let builder = trip_counts.fold(builder, |builder, (frame, n_iterations)| {
         builder.with_trip_count(frame, *n_iterations)
     });
+    let builder = match path {
+        GraphPath::GraphDef => builder.with_graph_def_file(graph),
+        GraphPath::SavedModel(folder) => builder.with_saved_model(folder, args.model.to_options()),
+    };
     Ok(builder
-        .with_graph_def_file(graph)
         .with_import_options(ImportOptions::default().with_name(name_of(graph)))
         .with_registry(registry.clone())
         .with_placement_options(placement_options(args)?))
@@ -515,7 +522,13 @@ fn is_usage(err: &PolicyError) -> bool {
 }
 
 /// The file's name without its last extension: `lenet` of `tests/models/lenet.pb`.
-fn name_of(graph: &Path) -> String {
+pub(super) fn name_of(graph: &Path) -> String {
+    // The name of `.` is that of the folder, and `saved_model.pb` names no model.
+    let graph = std::path::absolute(graph).unwrap_or_else(|_| graph.to_owned());
+    let graph = match GraphPath::of(&graph) {
+        Ok(GraphPath::SavedModel(folder)) => folder,
+        _ => graph,
+    };
     graph.file_stem().map_or_else(
         || "graph".to_owned(),
         |stem| stem.to_string_lossy().into_owned(),

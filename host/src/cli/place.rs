@@ -38,7 +38,7 @@ use crate::trace::Recorder;
 
 #[derive(Debug, Args)]
 pub(super) struct PlaceCommand {
-    /// A frozen TensorFlow GraphDef (.pb), or a task graph (.json).
+    /// A frozen TensorFlow GraphDef (.pb), the folder of a SavedModel, or a task graph (.json).
     #[arg(value_hint = ValueHint::FilePath)]
     graph: PathBuf,
     #[command(flatten)]

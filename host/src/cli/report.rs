@@ -20,7 +20,7 @@ use crate::registry::Registry;
 
 #[derive(Debug, Args)]
 pub(super) struct ReportCommand {
-    /// A frozen TensorFlow GraphDef (.pb), or a task graph (.json).
+    /// A frozen TensorFlow GraphDef (.pb), the folder of a SavedModel, or a task graph (.json).
     #[arg(value_hint = ValueHint::FilePath)]
     graph: PathBuf,
     /// The page: one file, which needs no network.

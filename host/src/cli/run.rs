@@ -19,6 +19,7 @@ use super::cache;
 use super::check::CheckReport;
 use super::feeds::Feeds;
 use super::feeds::default_fetches;
+use super::feeds::fetch_name;
 use super::feeds::needed_placeholders;
 use super::feeds::no_array;
 use super::feeds::random_feeds;
@@ -59,7 +60,7 @@ const N_RUNS_MEASURED_MAX: u32 = 100;
 
 #[derive(Debug, Args)]
 pub(super) struct RunCommand {
-    /// A frozen TensorFlow GraphDef (.pb).
+    /// A frozen TensorFlow GraphDef (.pb), or the folder of a SavedModel.
     #[arg(value_hint = ValueHint::FilePath)]
     graph: PathBuf,
     #[command(flatten)]
@@ -337,7 +338,7 @@ impl Work {
                 };
                 UsageError(format!("--fetch: {err}{more}"))
             })?;
-            let name = graph.tensor_name(tensor);
+            let name = fetch_name(graph, tensor);
             if !fetches.contains(&name) {
                 fetches.push(name);
             }

@@ -21,7 +21,7 @@ use super::output::Output;
 const DEFINITIONS: &str = include_str!("schemas/definitions.json");
 
 /// Commands that print a document with `--json`, and its schema.
-const SCHEMAS: [(&str, &str); 20] = [
+const SCHEMAS: [(&str, &str); 21] = [
     ("devices", include_str!("schemas/devices.json")),
     ("run", include_str!("schemas/run.json")),
     ("place", include_str!("schemas/place.json")),
@@ -29,6 +29,7 @@ const SCHEMAS: [(&str, &str); 20] = [
     ("explain", include_str!("schemas/explain.json")),
     ("compare", include_str!("schemas/compare.json")),
     ("report", include_str!("schemas/report.json")),
+    ("inspect", include_str!("schemas/inspect.json")),
     ("policy list", include_str!("schemas/policy-list.json")),
     ("policy check", include_str!("schemas/policy-check.json")),
     ("cache", include_str!("schemas/cache.json")),

@@ -33,7 +33,7 @@ const PATH_SHOWN_MAX: usize = 20;
 
 #[derive(Debug, Args)]
 pub(super) struct SimulateCommand {
-    /// A frozen TensorFlow GraphDef (.pb), or a task graph (.json).
+    /// A frozen TensorFlow GraphDef (.pb), the folder of a SavedModel, or a task graph (.json).
     #[arg(value_hint = ValueHint::FilePath)]
     graph: PathBuf,
     #[command(flatten)]

@@ -136,10 +136,12 @@ pub fn lower(graph: &Graph, ops: &OpRegistry) -> Result<Graph, LowerError> {
     for function in graph.functions() {
         lowerer.assembler.graph_mut().add_function(function.clone());
     }
-    Ok(match graph.is_checked() {
+    let mut lowered = match graph.is_checked() {
         true => lowerer.assembler.finish(),
         false => lowerer.assembler.finish_unchecked(),
-    })
+    };
+    lowered.copy_interface(graph);
+    Ok(lowered)
 }
 
 /// The version of TensorFlow's graphs whose rules of shape inference hold: the newest.

@@ -9,6 +9,7 @@ use super::attr::AttrSet;
 use super::bodies::{Bodies, LoopError};
 use super::function::Function;
 use super::ids::{NONE, NodeId, TensorId};
+use super::signature::{Signature, Stored};
 use crate::names::NameArena;
 use crate::names::Strings;
 use crate::tensor::{DType, PartialShape};
@@ -151,6 +152,9 @@ pub struct Graph {
     pub(super) origins: Vec<u32>,
     pub(super) inlined: Vec<Arc<str>>,
     pub(super) is_checked: bool,
+    pub(super) signature: Option<Arc<Signature>>,
+    pub(super) init: Arc<[Vec<String>]>,
+    pub(super) stored: Option<Arc<Stored>>,
     pub(super) sinkless: Vec<NodeId>,
     pub(super) preloaded: Vec<bool>,
     /// Found when it is first asked for: a graph that is only placed may have any loops.
@@ -198,6 +202,43 @@ impl Graph {
     /// as the graph builder and the importer do. A [`super::GraphAssembler`] accepts any op.
     pub fn is_checked(&self) -> bool {
         self.is_checked
+    }
+
+    /// Returns the names that callers use for inputs and outputs, if the graph has such names.
+    pub fn signature(&self) -> Option<&Arc<Signature>> {
+        self.signature.as_ref()
+    }
+
+    /// Returns the nodes that a session runs once before anything else, by name: one run per list.
+    /// They initialise variables and tables.
+    pub fn init(&self) -> &Arc<[Vec<String>]> {
+        &self.init
+    }
+
+    /// Returns the variables that have come from a checkpoint, if there are any.
+    pub fn stored(&self) -> Option<&Arc<Stored>> {
+        self.stored.as_ref()
+    }
+
+    /// Sets the names of inputs and outputs, the nodes that a session runs first, and the variables
+    /// of a checkpoint.
+    #[cfg(feature = "graphdef")]
+    pub(crate) fn set_interface(
+        &mut self,
+        signature: Signature,
+        init: Vec<Vec<String>>,
+        stored: Option<Stored>,
+    ) {
+        self.signature = Some(Arc::new(signature));
+        self.init = init.into();
+        self.stored = stored.map(Arc::new);
+    }
+
+    /// Copies what [`Self::set_interface`] sets, of a graph that has the same nodes.
+    pub(crate) fn copy_interface(&mut self, other: &Self) {
+        self.signature.clone_from(&other.signature);
+        self.init = Arc::clone(&other.init);
+        self.stored.clone_from(&other.stored);
     }
 
     /// Returns the number of nodes.

@@ -11,6 +11,7 @@ mod columns;
 mod find_bodies;
 mod function;
 mod ids;
+mod signature;
 
 pub use assemble::{GraphAssembler, GraphError, Input, NodeSpec, Output, Work};
 pub use attr::{AttrSet, AttrValue};
@@ -20,6 +21,7 @@ pub(crate) use columns::IDENTITY;
 pub use columns::{BackEdge, Csr, EdgeKind, Graph, NodeClass};
 pub use function::{Function, FunctionArg, FunctionNode};
 pub use ids::{NONE, NodeId, TensorId};
+pub use signature::{Argument, Signature, Stored, StoredVariable};
 
 /// Returns whether a node may have this name. TensorFlow's rule: letters, digits and `_ . - / >`,
 /// not starting with `- / >`.

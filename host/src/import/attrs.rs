@@ -29,6 +29,8 @@ const DEPTH_MAX: usize = 32;
 pub(super) struct AttrReader {
     names: HashMap<Box<str>, Arc<str>>,
     n_list_elements_left: usize,
+    /// Values of constants that are not in the file, by node.
+    values: HashMap<String, Literal>,
 }
 
 /// The node of an attribute, for errors.
@@ -57,7 +59,14 @@ impl AttrReader {
         Self {
             names: HashMap::new(),
             n_list_elements_left: (1 << 20) + file_size_bytes / 16,
+            values: HashMap::new(),
         }
+    }
+
+    /// Sets the values of constants that are not in the file, by node.
+    pub(super) fn with_values(mut self, values: HashMap<String, Literal>) -> Self {
+        self.values = values;
+        self
     }
 
     /// Returns all attributes of a node, complete and checked against its op.
@@ -69,6 +78,12 @@ impl AttrReader {
     ) -> Result<AttrSet, ImportError> {
         let mut attrs = self.convert_all(owner, entries)?;
         if owner.op == "Const" {
+            if let Some(value) = self.values.get(owner.node)
+                && attrs.iter().all(|(name, _)| **name != *"value")
+            {
+                let value = AttrValue::Tensor(Arc::new(value.clone()));
+                attrs.push((self.name("value"), value));
+            }
             expand_procedural(&mut attrs).map_err(|error| owner.error("_proc", error))?;
         }
         attrs.retain(|(name, value)| {

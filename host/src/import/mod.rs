@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 
 use crate::graph::Graph;
 use crate::ops::OpRegistry;
+use crate::tensor::Literal;
 use crate::tensor::PartialShape;
 
 mod attrs;
@@ -18,7 +19,7 @@ mod error;
 mod functions;
 mod nodes;
 mod order;
-mod proto;
+pub(crate) mod proto;
 mod recognise;
 mod tensor;
 #[cfg(test)]
@@ -27,6 +28,10 @@ mod wire;
 
 pub use error::AttrError;
 pub use error::ImportError;
+pub(crate) use tensor::dtype as dtype_of;
+pub(crate) use tensor::literal as literal_of;
+pub(crate) use tensor::shape as shape_of;
+pub(crate) use wire::Parts;
 
 /// Options and limits of an import.
 #[derive(Debug, Clone)]
@@ -106,24 +111,56 @@ pub fn import_graph(
     options: &ImportOptions,
 ) -> Result<Graph, ImportError> {
     let bytes: Bytes = bytes.into();
+    let parts = split_file(&bytes, options)?;
+    import_parts(&parts, HashMap::new(), bytes.len(), ops, options)
+}
+
+/// Splits a file that may be too large, or no GraphDef at all.
+///
+/// # Errors
+/// [`ImportError`] if the bytes are too many, of another format, or malformed.
+pub(crate) fn split_file(bytes: &Bytes, options: &ImportOptions) -> Result<Parts, ImportError> {
     if bytes.len() as u64 > options.size_bytes_max {
         return Err(ImportError::TooLarge {
             size_bytes: bytes.len() as u64,
             limit_bytes: options.size_bytes_max,
         });
     }
-    recognise::refuse_other_formats(&bytes)?;
-    let mut parts = wire::split(&bytes, options)?;
+    recognise::refuse_other_formats(bytes)?;
+    split(bytes, options)
+}
+
+/// Splits a GraphDef into nodes and functions.
+///
+/// # Errors
+/// [`ImportError`] if the bytes are malformed.
+pub(crate) fn split(bytes: &Bytes, options: &ImportOptions) -> Result<Parts, ImportError> {
+    let mut parts = wire::split(bytes, options)?;
     functions::drop_repeated(&mut parts.functions)?;
+    Ok(parts)
+}
+
+/// Imports nodes and functions. `values` are those of constants without the attribute `value`, by
+/// their names. Limits are in proportion to the size of the file.
+///
+/// # Errors
+/// As [`import_graph`].
+pub(crate) fn import_parts(
+    parts: &Parts,
+    values: HashMap<String, Literal>,
+    file_size_bytes: usize,
+    ops: &OpRegistry,
+    options: &ImportOptions,
+) -> Result<Graph, ImportError> {
     if parts.nodes.is_empty() {
         return Err(ImportError::Empty);
     }
     check_input_shapes(&parts.nodes, options)?;
     let order = order::Order::new(&parts.nodes)?;
-    let mut reader = attrs::AttrReader::new(bytes.len());
+    let mut reader = attrs::AttrReader::new(file_size_bytes).with_values(values);
     let ops = functions::Ops::new(ops, &parts.functions, &mut reader)?;
     let version = parts.producer_version;
-    let mut adder = nodes::NodeAdder::new(&ops, options, version, &order, reader, bytes.len());
+    let mut adder = nodes::NodeAdder::new(&ops, options, version, &order, reader, file_size_bytes);
     for &index in &order.nodes {
         adder
             .add(index, &parts.nodes[index as usize])

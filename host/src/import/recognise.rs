@@ -6,6 +6,8 @@ const CONVERT_TEXT: &str =
     "write it in binary: tf.io.write_graph(graph, folder, name, as_text=False)";
 const FREEZE: &str = "freeze it into a GraphDef first: tensorflow.python.framework.convert_to_constants.\
                       convert_variables_to_constants_v2(function).graph.as_graph_def()";
+const LOAD_FOLDER: &str =
+    "pass its folder: `placewright run FOLDER`, or `SessionBuilder::with_saved_model` in an app";
 const FROM_ONNX: &str = "convert the original model to a frozen TensorFlow GraphDef";
 const NO_MODEL: &str = "pass a frozen GraphDef (`.pb`)";
 const UNPACK: &str = "unpack it first";
@@ -27,7 +29,7 @@ pub(super) fn refuse_other_formats(bytes: &[u8]) -> Result<(), ImportError> {
         }
         // Field 1 of a GraphDef is a message; a number there is the version of a SavedModel or of
         // ONNX.
-        [0x08, 1, 0x12, ..] => ("a SavedModel", FREEZE),
+        [0x08, 1, 0x12, ..] => ("a SavedModel", LOAD_FOLDER),
         [0x08, _, ..] => ("an ONNX model", FROM_ONNX),
         _ if is_text(bytes) && bytes.contains(&b'{') => {
             ("text (a GraphDef in text format, `.pbtxt`)", CONVERT_TEXT)

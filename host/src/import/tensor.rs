@@ -16,7 +16,7 @@ use crate::tensor::RANK_MAX;
 use crate::tensor::SharedBytes;
 
 /// Returns the element type of this number, and whether it is a reference (numbers above 100).
-pub(super) fn dtype(number: i32) -> Result<(DType, bool), AttrError> {
+pub(crate) fn dtype(number: i32) -> Result<(DType, bool), AttrError> {
     let unknown = || AttrError::UnknownDType(number);
     let magnitude = u32::try_from(number).map_err(|_| unknown())?;
     let (base, is_ref) = match magnitude.checked_sub(100) {
@@ -29,7 +29,7 @@ pub(super) fn dtype(number: i32) -> Result<(DType, bool), AttrError> {
 }
 
 /// Converts a shape; size -1 is an unknown dimension.
-pub(super) fn shape(proto: &TensorShapeProto) -> Result<PartialShape, AttrError> {
+pub(crate) fn shape(proto: &TensorShapeProto) -> Result<PartialShape, AttrError> {
     if proto.unknown_rank {
         return Ok(PartialShape::unknown());
     }
@@ -53,7 +53,7 @@ pub(super) fn shape(proto: &TensorShapeProto) -> Result<PartialShape, AttrError>
 
 /// Converts a constant. Its content is a slice of the file; the values of the typed fields are
 /// copied, and the last one repeats.
-pub(super) fn literal(proto: &TensorProto) -> Result<Literal, AttrError> {
+pub(crate) fn literal(proto: &TensorProto) -> Result<Literal, AttrError> {
     let (dtype, is_ref) = dtype(proto.dtype)?;
     if is_ref {
         return Err(AttrError::UnknownDType(proto.dtype));

@@ -21,11 +21,11 @@ use crate::graph::is_node_name;
 
 /// A GraphDef, decoded as far as its nodes.
 #[derive(Debug, Default)]
-pub(super) struct Parts {
-    pub(super) nodes: Vec<NodeDef>,
-    pub(super) functions: Vec<FunctionDef>,
+pub(crate) struct Parts {
+    pub(crate) nodes: Vec<NodeDef>,
+    pub(crate) functions: Vec<FunctionDef>,
     /// `versions.producer`; 0 if the file has none.
-    pub(super) producer_version: i32,
+    pub(crate) producer_version: i32,
 }
 
 /// Splits `bytes`.

@@ -87,6 +87,7 @@ impl Session {
         options: &InstantiateOptions,
     ) -> Result<FunctionHandle, Error> {
         let placed = self.placed();
+        placed.initialise()?;
         let attrs = options.attrs.iter().cloned();
         let attrs = AttrSet::new(attrs.map(|(name, value)| (name.into(), value)));
         let device = options.device.as_deref().unwrap_or_default();

@@ -155,7 +155,8 @@ impl Placed {
         }
         builder.placement.kept = self.stateful_nodes();
         builder.placement.detach_pins(self.graph());
-        let extended = builder.following(self).build_placed()?;
+        let mut extended = builder.following(self).build_placed()?;
+        extended.initialised = Arc::clone(&self.initialised);
         // An imported graph is known only now.
         self.check_extension(extended.graph())?;
         Ok(extended)

@@ -5,12 +5,15 @@ use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::graph::TensorId;
 
-/// Finds a tensor by `node` or `node:slot`. `role` is for messages: `feed`, `fetch`.
+/// Finds a tensor by `node` or `node:slot`, or by the name of an input or output of the graph's
+/// signature. `role` is for messages: `feed`, `fetch`. If an input and an output have one name, a
+/// feed is the input, and anything else the output.
 ///
 /// # Errors
 /// [`Error::UnknownNode`], with the nearest existing name, or [`Error::NoSuchOutput`].
 pub fn find_tensor(graph: &Graph, role: &'static str, name: &str) -> Result<TensorId, Error> {
-    let (node, slot) = split(name);
+    let tensor = argument(graph, role, name).unwrap_or(name);
+    let (node, slot) = split(tensor);
     let id = find(graph, role, name, node)?;
     let n_outputs = graph.output_range(id).len();
     (slot < n_outputs)
@@ -22,6 +25,17 @@ pub fn find_tensor(graph: &Graph, role: &'static str, name: &str) -> Result<Tens
             node: node.to_owned(),
             n_outputs,
         })
+}
+
+/// Returns the tensor that the graph's signature has under this name.
+fn argument<'g>(graph: &'g Graph, role: &str, name: &str) -> Option<&'g str> {
+    let signature = graph.signature()?;
+    let (input, output) = (signature.input(name), signature.output(name));
+    let argument = match role {
+        "feed" => input.or(output),
+        _ => output.or(input),
+    };
+    argument.map(|argument| argument.tensor.as_str())
 }
 
 /// Finds a node by its name.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::OnceLock;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -62,9 +63,20 @@ pub(super) struct Placed {
     /// All states of a session share one.
     pub(super) member: Arc<Member>,
     plans: Mutex<Recent<RunRequest, Arc<PreparedPlan>>>,
+    /// Whether the graph's variables and tables are initialised. States on devices that have them
+    /// share it.
+    pub(super) initialised: Arc<Initialised>,
     device_manager: OnceLock<Arc<DeviceManager>>,
     /// Runs so far, if the session learns from some of them.
     n_learning_runs: AtomicU64,
+}
+
+/// Whether [`Graph::init`] has run.
+#[derive(Debug, Default)]
+pub(super) struct Initialised {
+    is_done: AtomicBool,
+    /// Locked while it runs.
+    running: Mutex<()>,
 }
 
 /// The times at which nodes or devices were last renumbered, by the recorder's clock.
@@ -99,6 +111,7 @@ impl Placed {
             recipe: parts.recipe,
             member: parts.member,
             plans: Mutex::new(Recent::new(N_PLANS_MAX)),
+            initialised: Arc::default(),
             device_manager: OnceLock::new(),
             n_learning_runs: AtomicU64::new(0),
         }
@@ -204,6 +217,7 @@ impl Placed {
         feeds: Vec<Tensor>,
         options: &RunOptions,
     ) -> Result<Vec<Tensor>, Error> {
+        self.initialise()?;
         let setup = &self.recipe.placement;
         if let Some(history) = setup.history.as_ref().filter(|_| setup.learns) {
             let number = self.n_learning_runs.fetch_add(1, Ordering::Relaxed) + 1;
@@ -212,6 +226,30 @@ impl Placed {
             }
         }
         Ok(self.executor.run_owned(prepared, feeds, options)?)
+    }
+
+    /// Runs the nodes that initialise variables and tables, unless that has been done.
+    ///
+    /// # Errors
+    /// As those of a run. The next call tries again.
+    pub(super) fn initialise(&self) -> Result<(), Error> {
+        let init = self.graph().init();
+        if init.is_empty() || self.initialised.is_done.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let running = &self.initialised.running;
+        let _in_turn = running.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.initialised.is_done.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let options = RunOptions::default().with_recorder(Recorder::off());
+        for targets in init.iter() {
+            let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
+            let prepared = self.prepare(self.request([].into_iter(), &[], &targets)?)?;
+            self.executor.run_owned(&prepared, Vec::new(), &options)?;
+        }
+        self.initialised.is_done.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Runs a plan, and adds the times of its kernels to the history.
@@ -243,6 +281,7 @@ impl Placed {
         n_runs: u32,
         run: impl Fn() -> Result<Vec<Tensor>, Error>,
     ) -> Result<RunProfile, Error> {
+        self.initialise()?;
         let recorder = Recorder::on();
         let options = RunOptions::default()
             .with_recorder(recorder.clone())

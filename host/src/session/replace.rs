@@ -72,6 +72,10 @@ impl Placed {
             .keeping(Before::Placement(Arc::clone(&self.placement)))
             .following(self)
             .build_placed()?;
+        let moved = replaced.report.replacement.iter().flat_map(|it| &it.moved);
+        if !moved.clone().any(|node| node.is_stateful) {
+            replaced.initialised = Arc::clone(&self.initialised);
+        }
         // Its graph is the same.
         replaced.recipe.graph.copy_graph_def(&self.recipe.graph);
         Ok(replaced)

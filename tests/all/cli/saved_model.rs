@@ -1,33 +1,118 @@
-//! Folders passed as graphs.
+//! SavedModels, and other folders, passed as graphs.
 
 use std::fs;
 
+use serde_json::json;
+
 use super::args;
 use super::folder;
+use super::path_in;
 use super::placewright;
+use super::schemas::check;
+
+fn saved(name: &str) -> String {
+    format!(
+        "{}/../tests/saved_models/{name}",
+        env!("CARGO_MANIFEST_DIR")
+    )
+}
 
 #[test]
-fn a_saved_model_is_recognized_and_a_folder_is_reported_as_one() {
+fn folders_without_a_model_are_refused_and_damaged_models_are_named() {
     let folder = folder();
-    let saved_model = folder.path().join("my_model");
-    fs::create_dir_all(saved_model.join("variables")).expect("made");
-    fs::write(saved_model.join("saved_model.pb"), b"\x08\x01").expect("written");
-    let file = saved_model.join("saved_model.pb");
     let plain = folder.path().to_str().expect("UTF-8");
-    for path in [&saved_model, &file] {
-        let path = path.to_str().expect("UTF-8");
-        for line in [
-            "run {}",
-            "place {}",
-            "place {} --check-ops",
-            "bench models {}",
-        ] {
-            let parts = [path, "not supported yet: SavedModel", "freeze", "frozen.pb"];
-            placewright(args(line, &[path])).expect_error(1, &parts);
-        }
-    }
-    for line in ["run {}", "place {}", "place {} --check-ops"] {
-        let parts = [plain, "is a folder", "frozen GraphDef"];
+    for line in ["run {}", "place {}", "place {} --check-ops", "inspect {}"] {
+        let parts = [plain, "without saved_model.pb", "frozen GraphDef"];
         placewright(args(line, &[plain])).expect_error(1, &parts);
+    }
+    let model = folder.path().join("my_model");
+    fs::create_dir_all(&model).expect("made");
+    let file = model.join("saved_model.pb");
+    fs::write(&file, b"\x08\x01").expect("written");
+    for path in [&model, &file] {
+        let path = path.to_str().expect("UTF-8");
+        for line in ["run {}", "place {}", "inspect {}"] {
+            placewright(args(line, &[path])).expect_error(1, &["my_model", "has no graph"]);
+        }
+        let parts = ["my_model", "frozen GraphDefs"];
+        placewright(args("bench models {}", &[path])).expect_error(1, &parts);
+    }
+}
+
+#[test]
+fn a_saved_model_is_run_by_the_names_of_its_signature() {
+    let folder = folder();
+    let out = path_in(&folder, "out.npz");
+    for (model, signature) in [("counter", "serving_default"), ("keras_conv", "serve")] {
+        let arrays = saved(&format!("{model}.serving_default.npz"));
+        let line = format!("run {{}} --signature {signature} --check {{}} --output {{}} --json");
+        let ran = placewright(args(&line, &[&saved(model), &arrays, &out])).expect(0);
+        let report = ran.json();
+        check("run", &report);
+        assert_eq!(report["check"]["matches"], true);
+        let name = report["outputs"][0]["name"].as_str().expect("a name");
+        assert!(matches!(name, "twice" | "output_0"), "{name}");
+    }
+    let arrays = saved("counter.count.npz");
+    let line = "run {} --signature count --check {} --keep-variables";
+    placewright(args(line, &[&saved("counter"), &arrays])).expect(0);
+    for line in [
+        "place {}",
+        "simulate {}",
+        "explain {}",
+        "compare {}",
+        "place {} --check-ops",
+    ] {
+        placewright(args(line, &[&saved("keras_lstm")])).expect(0);
+    }
+    let file = saved("counter/saved_model.pb");
+    placewright(args("run {} --tag-set serve", &[&file])).expect(0);
+    let parts = ["no signature `other`", "`count`, `serving_default`"];
+    let line = "run {} --signature other";
+    placewright(args(line, &[&saved("counter")])).expect_error(1, &parts);
+    let graph = super::model("tiny_add.pb");
+    let parts = ["--keep-variables has no effect on a GraphDef"];
+    placewright(args("run {} --keep-variables", &[&graph])).expect_error(2, &parts);
+}
+
+#[test]
+fn inspect_shows_what_a_model_consists_of() {
+    let json = |line: &str, path: &str| {
+        let line = format!("inspect {line} {{}} --json");
+        let report = placewright(args(&line, &[path])).expect(0).json();
+        check("inspect", &report);
+        report
+    };
+    let report = json("--signature count", &saved("counter"));
+    assert_eq!(report["name"], "counter");
+    assert_eq!(report["model"]["signature"], "count");
+    assert_eq!(report["model"]["tag_sets"], json!([["serve"]]));
+    let signatures = report["model"]["signatures"]
+        .as_array()
+        .expect("signatures");
+    let names = signatures
+        .iter()
+        .map(|signature| signature["name"].as_str());
+    assert_eq!(
+        names.collect::<Vec<_>>(),
+        [Some("count"), Some("serving_default")]
+    );
+    assert_eq!(signatures[1]["inputs"][0]["name"], "x");
+    assert_eq!(signatures[1]["inputs"][0]["shape"], "[?,2]");
+    let variables = report["variables"].as_array().expect("variables");
+    let constants = variables.iter().map(|row| row["is_constant"].as_bool());
+    assert_eq!(constants.filter(|it| *it == Some(true)).count(), 1);
+    let report = json("", &super::model("tiny_add.pb"));
+    assert!(report["model"].is_null());
+    let ops = report["ops"].as_array().expect("ops").iter();
+    let add = ops
+        .clone()
+        .find(|row| row["op"].as_str().is_some_and(|op| op.starts_with("Add")));
+    assert!(add.expect("an addition")["kernels"].as_array().is_some());
+    let shown = placewright(args("inspect {}", &[&saved("words")]))
+        .expect(0)
+        .stdout;
+    for part in ["serving_default", "words", "HashTableV2", "vectors"] {
+        assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
 }

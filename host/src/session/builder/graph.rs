@@ -14,6 +14,10 @@ use crate::import;
 use crate::import::ImportOptions;
 use crate::ops::OpRegistry;
 #[cfg(feature = "graphdef")]
+use crate::saved_model::SavedModel;
+#[cfg(feature = "graphdef")]
+use crate::saved_model::SavedModelOptions;
+#[cfg(feature = "graphdef")]
 use crate::session::graph_file;
 use crate::session::one_of::OneOf;
 use crate::session::report::StageClock;
@@ -39,6 +43,8 @@ enum GraphSource {
     Bytes(bytes::Bytes),
     #[cfg(feature = "graphdef")]
     File(std::path::PathBuf),
+    #[cfg(feature = "graphdef")]
+    SavedModel(std::path::PathBuf, SavedModelOptions),
 }
 
 /// # The graph
@@ -73,7 +79,24 @@ impl SessionBuilder {
         self
     }
 
-    /// Sets how a GraphDef is read.
+    /// Sets the graph, as a signature of the SavedModel in a folder. Feeds and fetches may be named
+    /// as the signature names them ([`Graph::signature`]), or as tensors of the graph. The session
+    /// has what the signature needs; variables that it only reads are constants. Before its first
+    /// run, the session restores other variables, and runs the model's own initialisation
+    /// ([`Graph::init`]); if that fails, so does the run, and the next one tries again.
+    #[cfg(feature = "graphdef")]
+    #[must_use]
+    pub fn with_saved_model(
+        mut self,
+        folder: impl Into<std::path::PathBuf>,
+        options: SavedModelOptions,
+    ) -> Self {
+        let source = GraphSource::SavedModel(folder.into(), options);
+        self.graph.source.set("with_saved_model", source);
+        self
+    }
+
+    /// Sets how a GraphDef or SavedModel is read.
     #[cfg(feature = "graphdef")]
     #[must_use]
     pub fn with_import_options(mut self, options: ImportOptions) -> Self {
@@ -135,6 +158,16 @@ impl GraphSetup {
                     Ok(bytes::Bytes::from(bytes))
                 };
                 self.import(read, ops, clock)
+            }
+            #[cfg(feature = "graphdef")]
+            Some(GraphSource::SavedModel(folder, options)) => {
+                self.graph_def = None;
+                let span = debug_span!(target: targets::SESSION, "import");
+                clock.time("import", &span, || {
+                    let model = SavedModel::open(folder)?;
+                    let loaded = model.load(&options, ops, &self.import_options)?;
+                    Ok(Arc::new(loaded.graph))
+                })
             }
         }
     }

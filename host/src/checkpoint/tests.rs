@@ -1,0 +1,174 @@
+//! Round trips, and damaged files. Files of TensorFlow are read in `tests/all`.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use prost::Message;
+
+use super::*;
+use crate::tensor::HostAllocator;
+use crate::tensor::Tensor;
+
+fn tensors() -> Vec<(String, Tensor)> {
+    let mut tensors: Vec<(String, Tensor)> = (0..40u16)
+        .map(|index| {
+            let values = [f32::from(index), 0.5, -1.0];
+            let tensor = Tensor::from_values([1, 3], &values).unwrap();
+            (format!("layer_{index:02}/kernel"), tensor)
+        })
+        .collect();
+    let strings: Vec<Arc<[u8]>> = vec![b"one"[..].into(), b""[..].into(), vec![7; 300].into()];
+    let strings = Tensor::from_strings([3].into(), strings).unwrap();
+    tensors.push(("_strings".to_owned(), strings));
+    let empty = Tensor::from_values([0, 4], &[] as &[i64]).unwrap();
+    tensors.push(("empty".to_owned(), empty));
+    let flags = Tensor::from_bools([2], &[true, false]).unwrap();
+    tensors.push(("flags".to_owned(), flags));
+    tensors
+}
+
+fn write(prefix: &Path, tensors: &[(String, Tensor)]) {
+    let tensors = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor));
+    write_checkpoint(prefix, tensors).unwrap();
+}
+
+fn tensor(literal: &Literal) -> Tensor {
+    literal
+        .to_tensor(&HostAllocator::new("test", 1 << 20))
+        .unwrap()
+}
+
+fn is_same(left: &Tensor, right: &Tensor) -> bool {
+    let strings = |tensor: &Tensor| tensor.as_strings().map(<[_]>::to_vec).ok();
+    let bytes = |tensor: &Tensor| tensor.as_bytes().map(<[_]>::to_vec).ok();
+    left.dtype() == right.dtype()
+        && left.shape() == right.shape()
+        && strings(left) == strings(right)
+        && bytes(left) == bytes(right)
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("model.v1");
+    let expected = tensors();
+    write(&prefix, &expected);
+    let checkpoint = Checkpoint::open(&prefix).unwrap();
+    assert_eq!(checkpoint.tensors().len(), expected.len());
+    for (name, expected) in &expected {
+        assert!(
+            is_same(&tensor(&checkpoint.read(name).unwrap()), expected),
+            "{name}"
+        );
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+/// The index has several blocks.
+#[test]
+fn a_checkpoint_may_have_thousands_of_tensors() {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("many");
+    let value = Tensor::from_values([1], &[1i32]).unwrap();
+    let many: Vec<_> = (0..9000)
+        .map(|index| (format!("v{index}"), value.clone()))
+        .collect();
+    write(&prefix, &many);
+    let checkpoint = Checkpoint::open(&prefix).unwrap();
+    assert_eq!(checkpoint.tensors().len(), 9000);
+    assert!(is_same(&tensor(&checkpoint.read("v8999").unwrap()), &value));
+}
+
+#[test]
+fn names_that_are_not_there_and_files_that_are_not_there_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("model");
+    let error = Checkpoint::open(&prefix).unwrap_err().to_string();
+    assert!(error.contains("model.index does not exist"), "{error}");
+    write(&prefix, &tensors());
+    let checkpoint = Checkpoint::open(&prefix).unwrap();
+    let error = checkpoint.read("kernel").unwrap_err().to_string();
+    assert!(
+        error.contains("no tensor `kernel`; it has `_strings`"),
+        "{error}"
+    );
+    fs::remove_file(folder.path().join("model.data-00000-of-00001")).unwrap();
+    let error = Checkpoint::open(&prefix).unwrap_err().to_string();
+    assert!(error.contains("model.data-00000-of-00001"), "{error}");
+    fs::write(folder.path().join("old"), b"x").unwrap();
+    let error = Checkpoint::open(folder.path().join("old"))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("version 1"), "{error}");
+}
+
+#[test]
+fn other_byte_orders_and_versions_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("model");
+    write(&prefix, &[]);
+    for (endianness, min_consumer, num_shards, expected) in [
+        (1, 0, 1, "big-endian"),
+        (0, 2, 1, "version 2"),
+        (0, 0, 0, "0 shards"),
+    ] {
+        let version = Some(proto::VersionDef {
+            producer: 1,
+            min_consumer,
+        });
+        let header = BundleHeader {
+            num_shards,
+            endianness,
+            version,
+        };
+        let file = File::create(folder.path().join("model.index")).unwrap();
+        let mut table = table_writer::TableWriter::new(file);
+        table.add(&[], &header.encode_to_vec()).unwrap();
+        table.finish().unwrap();
+        let error = Checkpoint::open(&prefix).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+/// Reads everything; returns whether all of it is as it was written.
+fn reads_as(prefix: &Path, expected: &[(String, Tensor)]) -> Result<bool, CheckpointError> {
+    let checkpoint = Checkpoint::open(prefix)?;
+    let mut is_as_written = checkpoint.tensors().len() == expected.len();
+    for (name, expected) in expected {
+        is_as_written &= is_same(&tensor(&checkpoint.read(name)?), expected);
+    }
+    Ok(is_as_written)
+}
+
+#[test]
+fn damaged_files_give_errors_and_never_other_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("model");
+    let expected = tensors();
+    write(&prefix, &expected);
+    for suffix in [".index", ".data-00000-of-00001"] {
+        let path = with_suffix(&prefix, suffix);
+        let whole = fs::read(&path).unwrap();
+        for length in (0..whole.len()).step_by(64) {
+            fs::write(&path, &whole[..length]).unwrap();
+            let error = reads_as(&prefix, &expected).unwrap_err().to_string();
+            assert!(
+                error.contains("model"),
+                "{length} bytes of {suffix}: {error}"
+            );
+        }
+        for position in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[position] ^= 1 << (position % 8);
+            fs::write(&path, &damaged).unwrap();
+            // Padding of the footer has no meaning.
+            if let Ok(is_as_written) = reads_as(&prefix, &expected) {
+                assert!(is_as_written, "byte {position} of {suffix}");
+                assert!(suffix == ".index" && position >= whole.len() - 48);
+            }
+        }
+        fs::write(&path, &whole).unwrap();
+    }
+    assert!(reads_as(&prefix, &expected).unwrap());
+}

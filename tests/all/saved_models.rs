@@ -1,0 +1,412 @@
+//! SavedModels and checkpoints that TensorFlow has written, and its numbers. The folder
+//! `tests/saved_models` has them, with the script that made them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+
+use placewright::checkpoint::Checkpoint;
+use placewright::checkpoint::write_checkpoint;
+use placewright::import::ImportOptions;
+use placewright::ops::OpDef;
+use placewright::ops::OpRegistry;
+use placewright::saved_model::LoadedModel;
+use placewright::saved_model::SavedModel;
+use placewright::saved_model::SavedModelOptions;
+use placewright::session::Session;
+use placewright::session::SessionBuilder;
+use placewright::tensor::DType;
+use placewright::tensor::HostAllocator;
+use placewright::tensor::Literal;
+use placewright::tensor::LiteralData;
+use placewright::tensor::Tensor;
+
+use crate::npz;
+
+/// Models whose ops all have kernels, with their signatures.
+const MODELS: [(&str, &str); 9] = [
+    ("counter", "serving_default"),
+    ("counter", "count"),
+    ("flow", "serving_default"),
+    ("keras_dense", "serving_default"),
+    ("keras_conv", "serving_default"),
+    ("keras_lstm", "serving_default"),
+    ("v1_reference", "serving_default"),
+    ("v1_resource", "serving_default"),
+    ("v1_partitioned", "serving_default"),
+];
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../tests/saved_models")
+        .join(name)
+}
+
+fn options(signature: &str) -> SavedModelOptions {
+    SavedModelOptions::default().with_signature(signature)
+}
+
+fn builder(name: &str, options: SavedModelOptions) -> SessionBuilder {
+    Session::builder()
+        .with_saved_model(folder(name), options)
+        .with_device_count("SYCL", 0)
+        .with_device_count("GPU", 0)
+}
+
+fn load(name: &str, options: &SavedModelOptions) -> LoadedModel {
+    let model = SavedModel::open(folder(name)).unwrap();
+    let ops = OpRegistry::default();
+    model
+        .load(options, &ops, &ImportOptions::default())
+        .unwrap()
+}
+
+/// Feeds and results of TensorFlow, by the names of the signature.
+fn numbers(name: &str, signature: &str) -> (BTreeMap<String, Tensor>, BTreeMap<String, Tensor>) {
+    let arrays = npz::read(&folder(&format!("{name}.{signature}.npz")));
+    let with = |prefix: &str| {
+        let named = arrays.iter();
+        let named = named.filter_map(|(name, tensor)| {
+            Some((name.strip_prefix(prefix)?.to_owned(), tensor.clone()))
+        });
+        named.collect()
+    };
+    (with("in/"), with("out/"))
+}
+
+#[track_caller]
+fn check(session: &Session, name: &str, signature: &str) {
+    let (feeds, expected) = numbers(name, signature);
+    let feeds: Vec<(&str, Tensor)> = feeds
+        .iter()
+        .map(|(name, tensor)| (name.as_str(), tensor.clone()))
+        .collect();
+    let fetches: Vec<&str> = expected.keys().map(String::as_str).collect();
+    let found = session.run(&feeds, &fetches).unwrap();
+    for (found, (fetch, expected)) in found.iter().zip(&expected) {
+        let what = format!("{name} {signature} {fetch}");
+        assert_eq!(found.shape(), expected.shape(), "{what}");
+        assert_eq!(found.dtype(), expected.dtype(), "{what}");
+        if found.dtype() != DType::F32 {
+            assert_eq!(
+                found.as_bytes().unwrap(),
+                expected.as_bytes().unwrap(),
+                "{what}"
+            );
+            continue;
+        }
+        let (found, expected) = (found.as_slice::<f32>(), expected.as_slice::<f32>());
+        for (found, expected) in found.unwrap().iter().zip(expected.unwrap()) {
+            assert!(
+                (found - expected).abs() <= 1e-5,
+                "{what}: {found}, expected {expected}"
+            );
+        }
+    }
+}
+
+#[test]
+fn models_compute_what_tensorflow_computes() {
+    for (name, signature) in MODELS {
+        let session = builder(name, options(signature)).build().unwrap();
+        check(&session, name, signature);
+    }
+}
+
+#[test]
+fn models_with_kept_variables_compute_the_same() {
+    for (name, signature) in MODELS {
+        let kept = options(signature).with_keep_variables(true);
+        let session = builder(name, kept).build().unwrap();
+        check(&session, name, signature);
+    }
+}
+
+/// Several devices each have constants and variables of their own.
+#[test]
+fn models_are_distributed() {
+    use placewright::policy::PolicyRequest;
+    use placewright::policy::ShippedPolicy;
+    let request = || PolicyRequest::new(ShippedPolicy::find("round-robin").unwrap());
+    for (name, signature) in MODELS {
+        for keeps in [false, true] {
+            let options = options(signature).with_keep_variables(keeps);
+            let builder = builder(name, options).with_device_count("CPU", 3);
+            check(
+                &builder.with_policy(request()).build().unwrap(),
+                name,
+                signature,
+            );
+        }
+    }
+}
+
+#[test]
+fn variables_that_are_only_read_are_constants() {
+    for (name, signature) in MODELS {
+        let model = load(name, &options(signature));
+        let variables = &model.variables;
+        assert!(!variables.is_empty(), "{name}");
+        for variable in variables {
+            let is_changed = signature == "count" && variable.name.starts_with("total");
+            assert_eq!(variable.is_constant, !is_changed, "{name}: {variable:?}");
+            let node = model.graph.find_node(&variable.name).unwrap();
+            let op = if is_changed { "VarHandleOp" } else { "Const" };
+            assert_eq!(model.graph.op(node), op, "{name}: {variable:?}");
+        }
+        assert_eq!(
+            model.graph.init().is_empty(),
+            signature != "count",
+            "{name}"
+        );
+    }
+}
+
+/// What another signature needs, savers and restores are left out.
+#[test]
+fn a_graph_has_what_its_signature_needs() {
+    let model = load("counter", &options("serving_default"));
+    let ops: Vec<&str> = model.graph.op_names().iter().map(|op| &**op).collect();
+    assert!(!ops.contains(&"VarHandleOp"), "{ops:?}");
+    let functions = model.graph.functions().iter();
+    let mut bodies = functions.flat_map(|function| &function.nodes);
+    assert!(bodies.all(|node| !node.op.contains("Save") && !node.op.contains("Assign")));
+}
+
+#[test]
+fn a_variable_that_a_signature_changes_keeps_its_value() {
+    let session = builder("counter", options("count")).build().unwrap();
+    let step = Tensor::from_values([], &[3i32]).unwrap();
+    let callable = session.callable(&["step"], &["total"]).unwrap();
+    for expected in [8, 11, 14] {
+        let outputs = callable.call_named(&[("step", step.clone())]).unwrap();
+        assert_eq!(outputs["total"].as_slice::<i32>().unwrap(), [expected]);
+    }
+    // Another session starts with the values of the checkpoint.
+    let session = builder("counter", options("count")).build().unwrap();
+    check(&session, "counter", "count");
+}
+
+/// The model with the new checkpoint continues where the session was.
+#[test]
+fn variables_are_saved_for_the_next_session() {
+    let session = builder("counter", options("count")).build().unwrap();
+    let copy = damaged("counter", "saved_model.pb", |_| {});
+    let step = [("step", Tensor::from_values([], &[3i32]).unwrap())];
+    session.run(&step, &["total"]).unwrap();
+    let variables = copy.path().join("variables/variables");
+    session.save(&variables).unwrap();
+    let old = Checkpoint::open(folder("counter/variables/variables")).unwrap();
+    let new = Checkpoint::open(&variables).unwrap();
+    let names = |of: &Checkpoint| of.tensors().map(|it| it.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&old), names(&new));
+    let session = Session::builder()
+        .with_saved_model(copy.path(), options("count"))
+        .with_device_count("SYCL", 0)
+        .with_device_count("GPU", 0)
+        .build()
+        .unwrap();
+    let found = session.run(&step, &["total"]).unwrap();
+    assert_eq!(found[0].as_slice::<i32>().unwrap(), [11]);
+    let frozen = builder("keras_dense", SavedModelOptions::default()).build();
+    let error = frozen.unwrap().save(&variables).unwrap_err().to_string();
+    assert!(error.contains("no variables of a SavedModel"), "{error}");
+}
+
+#[test]
+fn arguments_have_names_and_tensors_too() {
+    let session = builder("keras_dense", SavedModelOptions::default())
+        .build()
+        .unwrap();
+    let graph = session.graph();
+    let signature = graph.signature().unwrap();
+    assert_eq!(signature.name, "serving_default");
+    let names = signature.inputs.iter().map(|input| input.name.as_str());
+    assert_eq!(names.collect::<Vec<_>>(), ["left", "right"]);
+    let (feeds, _) = numbers("keras_dense", "serving_default");
+    let by_tensor: Vec<(&str, Tensor)> = signature
+        .inputs
+        .iter()
+        .map(|input| (input.tensor.as_str(), feeds[&input.name].clone()))
+        .collect();
+    let output = &signature.outputs[0];
+    let fetches = [output.name.as_str(), &output.tensor];
+    let found = session.run(&by_tensor, &fetches).unwrap();
+    assert_eq!(found[0].as_bytes().unwrap(), found[1].as_bytes().unwrap());
+    let error = session.run(&[], &["clas"]).unwrap_err().to_string();
+    assert!(error.contains("`clas`"), "{error}");
+}
+
+/// The path of the asset is a constant, and the table is initialised before the first run.
+#[test]
+fn assets_and_tables_are_connected() {
+    let mut ops = OpRegistry::default();
+    let op = "InitializeTableFromTextFileV2";
+    if ops.get(op).is_none() {
+        let inputs = ["table_handle: resource", "filename: string"];
+        let attrs = [
+            "key_index: int",
+            "value_index: int",
+            "vocab_size: int = -1",
+            "delimiter: string = '\t'",
+            "offset: int = 0",
+        ];
+        let op = OpDef::new(op, &inputs, &[], &attrs);
+        ops.register(op.unwrap().stateful()).unwrap();
+    }
+    let model = SavedModel::open(folder("words")).unwrap();
+    let model = model.load(
+        &SavedModelOptions::default(),
+        &ops,
+        &ImportOptions::default(),
+    );
+    let model = model.unwrap();
+    let graph = &model.graph;
+    let [targets] = &graph.init()[..] else {
+        panic!("one initialisation, found {:?}", graph.init());
+    };
+    assert!(graph.find_node(&targets[0]).is_some());
+    let paths = graph.nodes().filter_map(|node| {
+        let value = graph.attrs(node).tensor("value")?;
+        match value.data() {
+            LiteralData::Strings(strings) => Some(strings.concat()),
+            _ => None,
+        }
+    });
+    let paths: Vec<Vec<u8>> = paths.collect();
+    let asset = folder("words/assets/words.txt");
+    let asset = asset.to_str().unwrap().as_bytes();
+    assert!(paths.iter().any(|path| path == asset), "{paths:?}");
+}
+
+#[test]
+fn requests_that_a_model_cannot_meet_name_what_it_has() {
+    let error = |name: &str, options: SavedModelOptions| {
+        builder(name, options).build().unwrap_err().to_string()
+    };
+    let text = error("counter", options("train"));
+    assert!(
+        text.contains("no signature `train`; there are `count`, `serving_default`"),
+        "{text}"
+    );
+    let text = error("counter", SavedModelOptions::default().with_tags(["gpu"]));
+    assert!(
+        text.contains("no graph has the tags `gpu`; there are `serve`"),
+        "{text}"
+    );
+    let text = error("checkpoint", SavedModelOptions::default());
+    assert!(text.contains("saved_model.pb"), "{text}");
+}
+
+/// A copy of a model, with one file damaged.
+fn damaged(name: &str, file: &str, change: impl FnOnce(&mut Vec<u8>)) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    fs::create_dir(copy.path().join("variables")).unwrap();
+    for part in [
+        "saved_model.pb",
+        "variables/variables.index",
+        "variables/variables.data-00000-of-00001",
+    ] {
+        fs::copy(folder(name).join(part), copy.path().join(part)).unwrap();
+    }
+    let path = copy.path().join(file);
+    let mut bytes = fs::read(&path).unwrap();
+    change(&mut bytes);
+    fs::write(path, bytes).unwrap();
+    copy
+}
+
+#[test]
+fn damaged_models_are_refused() {
+    let build = |copy: &tempfile::TempDir| {
+        let options = SavedModelOptions::default();
+        Session::builder()
+            .with_saved_model(copy.path(), options)
+            .with_device_count("SYCL", 0)
+            .with_device_count("GPU", 0)
+            .build()
+            .map(|_| ())
+    };
+    let data = "variables/variables.data-00000-of-00001";
+    let copy = damaged("keras_dense", data, |bytes| {
+        bytes.iter_mut().for_each(|byte| *byte ^= 1);
+    });
+    let error = build(&copy).unwrap_err().to_string();
+    assert!(error.contains("data-00000-of-00001: tensor `"), "{error}");
+    assert!(error.contains("sum of its bytes is wrong"), "{error}");
+    let length = fs::metadata(folder("keras_dense/saved_model.pb"))
+        .unwrap()
+        .len();
+    for length in (0..usize::try_from(length).unwrap()).step_by(997) {
+        let copy = damaged("keras_dense", "saved_model.pb", |bytes| {
+            bytes.truncate(length)
+        });
+        assert!(build(&copy).is_err(), "{length} bytes");
+    }
+    // Some changes have no effect; none may make it panic.
+    for position in (0..usize::try_from(length).unwrap()).step_by(331) {
+        let copy = damaged("keras_dense", "saved_model.pb", |bytes| {
+            bytes[position] ^= 0x14
+        });
+        let _ = build(&copy);
+    }
+    let copy = damaged("keras_dense", data, |_| {});
+    fs::remove_file(copy.path().join("variables/variables.index")).unwrap();
+    let error = build(&copy).unwrap_err().to_string();
+    assert!(error.contains("variables.index does not exist"), "{error}");
+}
+
+fn tensor(literal: &Literal) -> Tensor {
+    literal
+        .to_tensor(&HostAllocator::new("test", 1 << 20))
+        .unwrap()
+}
+
+/// Both files of the written checkpoint have the bytes of TensorFlow's, so it reads them.
+#[test]
+fn checkpoints_are_written_as_tensorflow_writes_them() {
+    let original = folder("checkpoint/types");
+    let checkpoint = Checkpoint::open(&original).unwrap();
+    let names: Vec<&str> = checkpoint.tensors().map(|it| it.name.as_str()).collect();
+    assert_eq!(names.len(), 10);
+    let tensors: Vec<Tensor> = names
+        .iter()
+        .map(|name| tensor(&checkpoint.read(name).unwrap()))
+        .collect();
+    let of = |name: &str| &tensors[names.iter().position(|it| *it == name).unwrap()];
+    assert_eq!(of("c/int64").as_slice::<i64>().unwrap(), [1 << 40, -1]);
+    assert_eq!(of("c/scalar").as_slice::<i32>().unwrap(), [7]);
+    assert_eq!(&*of("d/strings").as_strings().unwrap()[2], b"three");
+    let written = tempfile::tempdir().unwrap();
+    let prefix = written.path().join("types");
+    write_checkpoint(&prefix, names.iter().copied().zip(&tensors)).unwrap();
+    for suffix in ["index", "data-00000-of-00001"] {
+        let file = format!("types.{suffix}");
+        let expected = fs::read(folder("checkpoint").join(&file)).unwrap();
+        let found = fs::read(written.path().join(&file)).unwrap();
+        assert_eq!(found, expected, "{file}");
+    }
+}
+
+#[test]
+fn slices_are_put_together_and_taken_apart() {
+    let checkpoint = Checkpoint::open(folder("checkpoint/slices")).unwrap();
+    let read = |name: &str, slice: &str| {
+        let value = checkpoint.read_slice(name, slice).unwrap();
+        tensor(&value).as_slice::<f32>().unwrap().to_vec()
+    };
+    let all: Vec<f32> = (0u8..12).map(f32::from).collect();
+    for name in ["rows", "whole"] {
+        assert_eq!(read(name, ""), all);
+        assert_eq!(read(name, "4 3 1,3:-"), all[3..]);
+        assert_eq!(read(name, "4 3 0,2:1,2"), [1.0, 2.0, 4.0, 5.0]);
+    }
+    for (slice, part) in [("4 3", "not a slice"), ("5 3 0,1:-", "shape [5,3]")] {
+        let error = checkpoint
+            .read_slice("rows", slice)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
