@@ -45,10 +45,13 @@ fn written(old: &[u8], indices: &[i32], new: &[u8], join: impl Fn(u8, u8) -> u8)
     out
 }
 
+/// An op, and how it combines an element with its update.
+type Join = (&'static str, fn(u8, u8) -> u8);
+
 fn scatters() -> Vec<Case> {
     let mut cases = Vec::new();
     let (old, indices, new) = ([5u8, 4, 3, 9], [2, 0, 2], [2u8, 7, 4]);
-    let joins: [(&'static str, fn(u8, u8) -> u8); 5] = [
+    let joins: [Join; 5] = [
         ("TensorScatterUpdate", |_, new| new),
         ("TensorScatterAdd", |old, new| old + new),
         ("TensorScatterSub", |old, new| old.saturating_sub(new)),
