@@ -6,7 +6,7 @@ import tensorflow as tf
 from harness import Case
 
 raw = tf.raw_ops
-WORDS = ["", "a", "ab", "abc", "Hello World", " lead", "trail ", "a,b,,c", "x.y z", "\u00e4\u20ac",
+SAMPLES = ["", "a", "ab", "abc", "Hello World", " lead", "trail ", "a,b,,c", "x.y z", "\u00e4\u20ac",
          "\U0001f600b", "UPPER lower 12", "tab\tnew\nline", "1", "-3.5e2", "aaaa", "na\u00efve \u00c9t\u00c9"]
 BYTES = [b"\xff\xfe", b"a\xe2\x82b", b"\xf0\x9f\x98", b"ok\x80", b"a\x01b"]
 PATTERNS = [r"a+", r"[^a-z]", r"\s+", r"(\w)(\w)?", r"\d", "", r"a*", r"[[:punct:]]", r"\bl", r"(?i)HELLO",
@@ -15,7 +15,7 @@ REWRITES = [r"", r"<\0>", r"\1-\2", r"\\", r"[\1]", "z"]
 
 
 def words(rng, shape, raw_bytes=False):
-    pool = [w.encode() for w in WORDS] + (BYTES if raw_bytes else [])
+    pool = [w.encode() for w in SAMPLES] + (BYTES if raw_bytes else [])
     n = int(np.prod(shape))
     return np.array([pool[int(i)] for i in rng.integers(0, len(pool), n)], object).reshape(shape)
 

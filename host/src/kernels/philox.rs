@@ -189,12 +189,11 @@ pub fn fill<D: Distribution>(
     threads: Threads<'_>,
 ) {
     threads.fill(out, D::GROUP, GRAIN, |start, part| {
-        let mut index = (start / D::GROUP) as u64;
-        for group in part.chunks_mut(D::GROUP) {
+        let first = (start / D::GROUP) as u64;
+        for (index, group) in (first..).zip(part.chunks_mut(D::GROUP)) {
             let mut generator = generator;
             generator.skip(index.wrapping_mul(D::BLOCKS));
             distribution.group(&mut generator, group);
-            index += 1;
         }
     });
 }

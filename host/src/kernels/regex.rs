@@ -1,8 +1,8 @@
 //! Regular expressions with the meaning that RE2 gives them, which TensorFlow uses.
 //!
-//! The syntax of crate `regex` comes from RE2. What differs is rewritten: the classes `\d`, `\s` and
-//! `\w` and the boundary `\b` are those of ASCII, `\Q..\E` quotes, and brackets and doubled signs in
-//! a class mean themselves.
+//! The syntax of crate `regex` comes from RE2. What differs is rewritten: the classes `\d`, `\s`
+//! and `\w` and the boundary `\b` are those of ASCII, `\Q..\E` quotes, and brackets and doubled
+//! signs in a class mean themselves.
 
 use regex::bytes::Regex;
 
@@ -29,14 +29,31 @@ pub fn compile(pattern: &str, is_whole: bool) -> Result<Regex, String> {
 fn translated(pattern: &str) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = pattern;
+    let mut is_repeated = false;
     while let Some(next) = rest.chars().next() {
         if let Some(quoted) = rest.strip_prefix(r"\Q") {
             let (quoted, after) = quoted.split_once(r"\E").unwrap_or((quoted, ""));
             out.push_str(&regex::escape(quoted));
             rest = after;
+            is_repeated = false;
             continue;
         }
+        if let Some(n_bytes) = repetition(rest) {
+            let (operator, after) = rest.split_at(n_bytes);
+            if std::mem::replace(&mut is_repeated, true) {
+                return Err(format!("bad repetition operator: {operator}"));
+            }
+            out.push_str(operator);
+            rest = after;
+            continue;
+        }
+        is_repeated = false;
         match next {
+            // Alone it means itself.
+            '{' => {
+                out.push_str(r"\{");
+                rest = &rest[1..];
+            }
             '\\' => rest = translate_escape(rest, false, &mut out)?,
             '[' => rest = translate_class(rest, &mut out)?,
             // Comments and blanks have no meaning in RE2, and the flag is unknown there.
@@ -56,6 +73,24 @@ fn translated(pattern: &str) -> Result<String, String> {
         }
     }
     Ok(out)
+}
+
+/// Returns the length of the repetition operator at the start of `text`, if there is one.
+fn repetition(text: &str) -> Option<usize> {
+    let n = match text.as_bytes().first()? {
+        b'*' | b'+' | b'?' => 1,
+        b'{' => {
+            let (counts, _) = text[1..].split_once('}')?;
+            let (least, most) = counts.split_once(',').unwrap_or((counts, ""));
+            let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+            if least.is_empty() || !are_digits(least) || !are_digits(most) {
+                return None;
+            }
+            counts.len() + 2
+        }
+        _ => return None,
+    };
+    Some(n + usize::from(text[n..].starts_with('?')))
 }
 
 /// Translates the escape at the start of `text`, and returns what follows it.
@@ -252,6 +287,7 @@ mod tests {
         assert_eq!(replaced("[a[]", "x", "a[b"), "xxb");
         assert_eq!(replaced("[a-]", "x", "a-b"), "xxb");
         assert_eq!(replaced(r"\Qa.b\E.", "x", "a.bc aXbc"), "x aXbc");
+        assert_eq!(replaced("a{b|a{2}?c", "x", "a{baac"), "xx");
     }
 
     #[test]

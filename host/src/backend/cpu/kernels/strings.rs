@@ -221,12 +221,14 @@ fn substring(node: &KernelConstruction<'_>) -> Made {
                 "received empty tensor pos_tensor: {positions:?}"
             )));
         }
-        let (shape, of_both) = broadcast_pairs(input.shape(), positions.shape())?;
+        let of_positions = positions.shape();
+        let shape = Broadcast::new(input.shape(), of_positions)?.shape().clone();
         let strings = input.as_strings()?;
         let (positions, lens) = (indices(positions)?, indices(lens)?);
         let substrings = (0..shape.n_elements()).map(|index| {
-            let (of_input, of_position) = of_both(index);
-            let (string, position) = (&strings[of_input], positions[of_position]);
+            let string = &strings[index_in(input.shape(), &shape, index)];
+            let of_position = index_in(of_positions, &shape, index);
+            let position = positions[of_position];
             let range = match counts_characters {
                 true => strings::substring_of_characters(string, position, lens[of_position]),
                 false => strings::substring(string, position, lens[of_position]),
@@ -246,32 +248,19 @@ fn substring(node: &KernelConstruction<'_>) -> Made {
     })
 }
 
-/// Broadcasts two shapes. The function maps an index of the result to those of both tensors.
-fn broadcast_pairs(
-    first: &Shape,
-    second: &Shape,
-) -> Result<(Shape, impl Fn(usize) -> (usize, usize)), KernelError> {
-    let shape = Broadcast::new(first, second)?.shape().clone();
-    let (first, second, of_result) = (first.clone(), second.clone(), shape.clone());
-    let index_in = |shape: &Shape, result: &Shape, mut index: usize| {
-        let (mut at, mut stride) = (0, 1);
-        let dims = shape.dims().iter().rev();
-        for (&size, &of_result) in dims.zip(result.dims().iter().rev()) {
-            if size > 1 {
-                at += index % of_result * stride;
-            }
-            stride *= size;
-            index /= of_result.max(1);
+/// Returns the index of an element of a tensor of this shape, of the index in the shape to which it
+/// is broadcast.
+fn index_in(shape: &Shape, result: &Shape, mut index: usize) -> usize {
+    let (mut at, mut stride) = (0, 1);
+    let dims = shape.dims().iter().rev();
+    for (&size, &of_result) in dims.zip(result.dims().iter().rev()) {
+        if size > 1 {
+            at += index % of_result * stride;
         }
-        at
-    };
-    let of_both = move |index: usize| {
-        (
-            index_in(&first, &of_result, index),
-            index_in(&second, &of_result, index),
-        )
-    };
-    Ok((shape, of_both))
+        stride *= size;
+        index /= of_result.max(1);
+    }
+    at
 }
 
 /// TensorFlow `StringToHashBucket` and its variants.

@@ -39,7 +39,10 @@ const FILE_BYTES_MAX: u64 = 4 << 30;
 const LINE_NUMBER: i64 = -1;
 const WHOLE_LINE: i64 = -2;
 
-/// The pairs of key and value types that TensorFlow registers for `HashTable`.
+/// Pairs of key and value types.
+type Pairs = &'static [(DType, DType)];
+
+/// The pairs that TensorFlow registers for `HashTable`.
 const FIXED: [(DType, DType); 15] = [
     (DType::String, DType::String),
     (DType::String, DType::I64),
@@ -93,7 +96,7 @@ const DENSE: [(DType, DType); 13] = [
 ];
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    let ops: [(&str, TableKind, &'static [(DType, DType)]); 8] = [
+    let ops: [(&str, TableKind, Pairs); 8] = [
         ("HashTable", TableKind::Fixed, &FIXED),
         ("HashTableV2", TableKind::Fixed, &FIXED),
         ("AnonymousHashTable", TableKind::Fixed, &FIXED),

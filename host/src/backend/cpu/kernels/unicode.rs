@@ -63,7 +63,8 @@ impl Errors {
 
     /// Returns the character to use; `None` if it is left out.
     fn resolve(self, character: u32, is_wrong: bool) -> Result<Option<u32>, KernelError> {
-        if !is_wrong && !(self.replaces_controls && character <= 0x1f) {
+        let is_replaced = is_wrong || self.replaces_controls && character <= 0x1f;
+        if !is_replaced {
             return Ok(Some(character));
         }
         if self.is_strict && is_wrong {
