@@ -1,6 +1,6 @@
 """Writes the SavedModels and checkpoints of this folder, with feeds and the results of TensorFlow.
 
-    python make.py [modules] [keras_models] [version_one_models] [checkpoint]
+    python make.py [modules] [keras_models] [keras_saved] [version_one_models] [checkpoint]
 
 was run with TensorFlow 2.21 and Keras 3. Beside each model NAME are archives NAME.SIGNATURE.npz
 with arrays in/ARGUMENT and out/ARGUMENT.
@@ -180,6 +180,16 @@ def keras_models():
     call("keras_lstm", "serving_default", {"ids": np.int32([[1, 2, 3, 4, 5, 9]])})
 
 
+def keras_saved():
+    """Not exported: the restore op has other handles than the signature."""
+    keras.utils.set_random_seed(2)
+    trained = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    trained.compile("adam", "mse")
+    trained.fit(random(4, 3), random(4, 2), verbose=0)
+    tf.saved_model.save(trained, path("keras_saved"), options=OPTIONS)
+    call("keras_saved", "serving_default", {"inputs": random(2, 3, seed=10)})
+
+
 def version_one(name, use_resource, partitioner=None, n_devices=1):
     """A graph of TensorFlow 1, with a saver of its own."""
     feed, graph = random(2, 4, seed=11), V1.Graph()
@@ -261,6 +271,6 @@ def version_one_models():
     )
 
 
-for make in [modules, keras_models, version_one_models, checkpoint]:
+for make in [modules, keras_models, keras_saved, version_one_models, checkpoint]:
     if make.__name__ in sys.argv[1:] or not sys.argv[1:]:
         make()

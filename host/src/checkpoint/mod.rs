@@ -5,6 +5,7 @@
 //! the tensor, and never other numbers. Memory stays in proportion to the files.
 
 mod error;
+mod objects;
 mod proto;
 mod slice;
 mod strings;

@@ -287,7 +287,7 @@ pub(super) struct RunArgs {
     pub(super) feeds: Option<PathBuf>,
     /// Compute this tensor, NODE or NODE:SLOT. Repeatable.
     ///
-    /// By default every output that no node reads.
+    /// By default the outputs of the signature of a SavedModel, or every output that no node reads.
     #[arg(long, value_name = "NAME", help_heading = "Execution")]
     pub(super) fetch: Vec<String>,
     /// Timed runs after the first one.

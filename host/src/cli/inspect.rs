@@ -318,6 +318,6 @@ impl ModelRow {
             }
         }
         output.table(&table)?;
-        output.line(format_args!("\nsignature `{}` needs", self.signature))
+        output.line(format_args!("\nwhat signature `{}` needs:", self.signature))
     }
 }

@@ -1,6 +1,7 @@
 //! Makes a session of the flags: imports the graph, opens the devices, places the nodes.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -525,12 +526,13 @@ fn is_usage(err: &PolicyError) -> bool {
 pub(super) fn name_of(graph: &Path) -> String {
     // The name of `.` is that of the folder, and `saved_model.pb` names no model.
     let graph = std::path::absolute(graph).unwrap_or_else(|_| graph.to_owned());
-    let graph = match GraphPath::of(&graph) {
-        Ok(GraphPath::SavedModel(folder)) => folder,
-        _ => graph,
+    let name = match GraphPath::of(&graph) {
+        // Its name may contain dots.
+        Ok(GraphPath::SavedModel(folder)) => folder.file_name().map(OsStr::to_owned),
+        _ => graph.file_stem().map(OsStr::to_owned),
     };
-    graph.file_stem().map_or_else(
+    name.map_or_else(
         || "graph".to_owned(),
-        |stem| stem.to_string_lossy().into_owned(),
+        |name| name.to_string_lossy().into_owned(),
     )
 }

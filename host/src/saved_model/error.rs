@@ -93,7 +93,13 @@ pub enum SavedModelError {
     Checkpoint(#[from] CheckpointError),
     /// The graph is wrong, or contains something that is not supported.
     #[error(transparent)]
-    Import(#[from] ImportError),
+    Import(Box<ImportError>),
+}
+
+impl From<ImportError> for SavedModelError {
+    fn from(error: ImportError) -> Self {
+        Self::Import(Box::new(error))
+    }
 }
 
 /// Quotes names.

@@ -28,9 +28,9 @@ use super::nodes::set_shape_of;
 use super::nodes::set_type;
 use super::nodes::set_type_of;
 use super::nodes::shape_proto;
-use super::nodes::text_attr;
 use super::nodes::type_attr;
 use super::nodes::type_number;
+use super::nodes::variable_of;
 use crate::import::Parts;
 use crate::import::proto::NodeDef;
 use crate::import::proto::TensorProto;
@@ -90,9 +90,8 @@ pub(super) fn only_read(
     variables
 }
 
-/// What identifies a variable: container and shared name, or the node without a shared name.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Variable(String, String);
+/// Container and shared name.
+type Variable = (String, String);
 
 /// Returns all `VarHandleOp` nodes.
 fn handles(flow: &Flow<'_>) -> Vec<(NodeAt, Variable)> {
@@ -100,13 +99,7 @@ fn handles(flow: &Flow<'_>) -> Vec<(NodeAt, Variable)> {
     for &scope in &flow.scopes {
         for (index, node) in flow.nodes(scope).iter().enumerate() {
             if op(node) == "VarHandleOp" {
-                let shared = text_attr(node, "shared_name");
-                let shared = match shared.is_empty() {
-                    true => name(node).to_owned(),
-                    false => shared,
-                };
-                let variable = Variable(text_attr(node, "container"), shared);
-                handles.push(((scope, index), variable));
+                handles.push(((scope, index), variable_of(node)));
             }
         }
     }

@@ -23,6 +23,7 @@ use super::nodes::producer;
 use super::nodes::set_attr;
 use super::nodes::set_type;
 use super::nodes::type_attr;
+use super::nodes::variable_of;
 use super::prune::has_node;
 use super::prune::only_needed;
 use super::restore;
@@ -229,11 +230,12 @@ impl SavedModel {
         }
         let init_op = init_op(meta, &whole);
         roots.extend(init_op.clone());
-        let sources = match &meta.saver {
+        let restored = match &meta.saver {
             Some(saver) => restore::sources(&whole, &saver.restore_op_name),
             None => HashMap::new(),
         };
         let parts = only_needed(&whole, &roots);
+        let sources = self.sources(&parts, &restored);
         let fetches = signature.outputs.iter();
         let fetches: Vec<String> = fetches.map(|argument| argument.tensor.clone()).collect();
         let flow = Flow::new(&parts);
@@ -246,6 +248,45 @@ impl SavedModel {
             variables,
             sources,
         })
+    }
+
+    /// Returns the sources of variables by their nodes: what the graph restores, or else the only
+    /// variable of the name in the checkpoint. The restore op of a Keras model that is saved with
+    /// `tf.saved_model.save` has other handles than its signatures.
+    fn sources(
+        &self,
+        parts: &Parts,
+        restored: &HashMap<(String, String), Source>,
+    ) -> HashMap<String, Source> {
+        let mut sources = HashMap::new();
+        let mut others = Vec::new();
+        for node in parts.nodes.iter().filter(|node| is_variable(node)) {
+            match restored.get(&variable_of(node)) {
+                Some(source) => {
+                    sources.insert(name(node).to_owned(), source.clone());
+                }
+                None => others.push(node),
+            }
+        }
+        if others.is_empty() {
+            return sources;
+        }
+        // A checkpoint that cannot be read is reported when values are.
+        let checkpoint = Checkpoint::open(self.folder.join(VARIABLES));
+        let stored = checkpoint.and_then(|checkpoint| checkpoint.variables());
+        let stored = stored.unwrap_or_default();
+        for node in others {
+            let keys = stored.get(&variable_of(node).1);
+            let mut keys = keys.into_iter().flatten();
+            if let (Some(key), None) = (keys.next(), keys.next()) {
+                let source = Source {
+                    tensor: key.clone(),
+                    slice: String::new(),
+                };
+                sources.insert(name(node).to_owned(), source);
+            }
+        }
+        sources
     }
 
     fn variable_infos(&self, needed: &Needed, options: &SavedModelOptions) -> Vec<VariableInfo> {
@@ -293,7 +334,7 @@ impl SavedModel {
                     checkpoint.read(&variable.name)?
                 }
                 None => {
-                    let problem = "it has no value: the graph does not restore it, and no tensor of the checkpoint has its name; track it in the saved object";
+                    let problem = "it has no value: the graph does not restore it, and no tensor of the checkpoint, or more than one, is a variable of its name; in Keras, save the model with `model.export(folder)`";
                     return Err(error(problem.to_owned()));
                 }
             };

@@ -35,11 +35,22 @@ pub(super) fn remove_attr(node: &mut NodeDef, key: &str) {
 }
 
 /// Returns the text of a `string` attribute.
-pub(super) fn text_attr(node: &NodeDef, key: &str) -> String {
+fn text_attr(node: &NodeDef, key: &str) -> String {
     match attr(node, key) {
         Some(Value::S(text)) => String::from_utf8_lossy(&text).into_owned(),
         _ => String::new(),
     }
+}
+
+/// Returns what identifies the variable of a node: container and shared name, or the name of the
+/// node. Nodes with the same are one variable; Keras makes two for each.
+pub(super) fn variable_of(node: &NodeDef) -> (String, String) {
+    let shared = text_attr(node, "shared_name");
+    let shared = match shared.is_empty() {
+        true => name(node).to_owned(),
+        false => shared,
+    };
+    (text_attr(node, "container"), shared)
 }
 
 /// Returns a `type` attribute.

@@ -8,8 +8,8 @@ use super::flow::NodeAt;
 use super::nodes::attr;
 use super::nodes::by_name;
 use super::nodes::data_inputs;
-use super::nodes::name;
 use super::nodes::op;
+use super::nodes::variable_of;
 use super::prune::only_needed;
 use crate::import::Parts;
 use crate::import::literal_of;
@@ -27,8 +27,8 @@ pub(super) struct Source {
     pub(super) slice: String,
 }
 
-/// Returns the sources of the variables that a node of the graph restores, by the variable's name.
-pub(super) fn sources(parts: &Parts, restore_op: &str) -> HashMap<String, Source> {
+/// Returns the sources of the variables that a node of the graph restores, by [`variable_of`].
+pub(super) fn sources(parts: &Parts, restore_op: &str) -> HashMap<(String, String), Source> {
     let parts = only_needed(parts, &[restore_op.to_owned()]);
     let flow = Flow::new(&parts);
     let mut reader = Reader {
@@ -65,7 +65,12 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// Returns a variable and what is assigned to it, if both are certain.
-    fn source(&mut self, scope: usize, variable: &str, value: &str) -> Option<(String, Source)> {
+    fn source(
+        &mut self,
+        scope: usize,
+        variable: &str,
+        value: &str,
+    ) -> Option<((String, String), Source)> {
         let flow = self.flow;
         let variables = flow.class(flow.class_of(scope, variable)?);
         let values = flow.class(flow.class_of(scope, value)?);
@@ -84,7 +89,7 @@ impl Reader<'_> {
             tensor: self.string(at, 1, slot)?,
             slice: self.string(at, 2, slot)?,
         };
-        Some((name(&flow.nodes(scope)[index]).to_owned(), source))
+        Some((variable_of(&flow.nodes(scope)[index]), source))
     }
 
     /// Returns element `slot` of a constant that is input `input` of a node.

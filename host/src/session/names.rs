@@ -93,7 +93,10 @@ fn containing(graph: &Graph, wanted: &str) -> Option<String> {
 fn similar(graph: &Graph, wanted: &str) -> Option<String> {
     let most = (wanted.chars().count() / 3).max(1);
     let mut best: Option<(usize, &str)> = None;
-    for name in graph.node_names().iter() {
+    let arguments = graph.signature().into_iter();
+    let arguments = arguments.flat_map(|it| it.inputs.iter().chain(&it.outputs));
+    let arguments = arguments.map(|argument| argument.name.as_str());
+    for name in arguments.chain(graph.node_names().iter()) {
         let limit = best.map_or(most, |(edits, _)| edits - 1);
         if let Some(edits) = edits_within(wanted, name, limit) {
             best = Some((edits, name));
