@@ -18,6 +18,10 @@ pub(super) const TRAILER_LEN: usize = 5;
 /// Most bytes that Snappy makes of one compressed byte: a copy of 64 bytes takes 3.
 const SNAPPY_EXPANSION_MAX: usize = 32;
 
+/// Most bytes of a block's keys by the bytes of the block. A writer shares at most 15 keys' bytes
+/// with one complete key.
+const KEY_EXPANSION_MAX: usize = 32;
+
 /// An entry of a table: key and value.
 pub(super) type Entry = (Vec<u8>, Vec<u8>);
 
@@ -127,6 +131,7 @@ fn entries(block: &[u8]) -> Result<Vec<Entry>, String> {
     let mut rest = &rest[..end];
     let mut entries = Vec::new();
     let mut key: Vec<u8> = Vec::new();
+    let mut keys_left = block.len().saturating_mul(KEY_EXPANSION_MAX);
     while !rest.is_empty() {
         let n_shared = length(&mut rest)?;
         let n_own = length(&mut rest)?;
@@ -141,8 +146,37 @@ fn entries(block: &[u8]) -> Result<Vec<Entry>, String> {
         let (value, after) = after.split_at(n_value);
         key.truncate(n_shared);
         key.extend_from_slice(own);
+        // Otherwise entries of a few bytes would repeat a long key, without end.
+        keys_left = match keys_left.checked_sub(key.len()) {
+            Some(left) => left,
+            None => return Err("its keys are longer than a block can hold".to_owned()),
+        };
         entries.push((key.clone(), value.to_vec()));
         rest = after;
     }
     Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_key_is_not_repeated_without_end() {
+        let n_shared = 60_000;
+        let mut block = Vec::new();
+        let mut entry = |shared: u64, own: &[u8]| {
+            for number in [shared, own.len() as u64, 0] {
+                prost::encoding::encode_varint(number, &mut block);
+            }
+            block.extend_from_slice(own);
+        };
+        entry(0, &vec![b'k'; n_shared]);
+        for _ in 0..100_000 {
+            entry(n_shared as u64, b"");
+        }
+        block.extend_from_slice(&0u32.to_le_bytes());
+        let error = entries(&block).unwrap_err();
+        assert!(error.contains("longer"), "{error}");
+    }
 }
