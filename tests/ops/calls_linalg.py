@@ -116,7 +116,8 @@ def cholesky(draw, _):
     dtype = draw.choice(FIELDS)
     x = square(draw, dtype)
     x = x @ adjoint(x)
-    # If a real matrix is not positive definite, TensorFlow gives NaN below the diagonal; the rest, and complex ones, are undefined.
+    # If a real matrix is not positive definite, TensorFlow gives NaN below the diagonal; the rest,
+    # and complex ones, are undefined.
     if x.shape[-1] and dtype not in COMPLEX and draw.bool(0.1):
         x = -x
     tolerance = rough(dtype)

@@ -4,8 +4,9 @@
 //! of a few vectors, and each panel is stored row by row. A tile of the result (some rows of one
 //! panel) stays in registers over the whole inner dimension, so no data beyond the L1 cache is read
 //! twice and the left side is not copied. While the tiles of one panel are computed, the next panel
-//! is fetched into the L2 cache: the weights of a network come from the main memory. A row of the left side may consist of any segments: a
-//! piece of a matrix, or the pixels under a window ([`Segment`]).
+//! is fetched into the L2 cache: the weights of a network come from the main memory. A row of the
+//! left side may consist of any segments: a piece of a matrix, or the pixels under a window
+//! ([`Segment`]).
 
 use std::ops::Range;
 
