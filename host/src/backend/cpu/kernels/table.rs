@@ -234,14 +234,18 @@ impl Table {
         })
     }
 
-    /// Adds and replaces entries; `clears` removes all others.
+    /// Adds and replaces entries; `clears` removes all others. A table that is filled once is
+    /// initialised by that: so do the initialisers of SavedModels.
     pub(super) fn insert(
         &self,
         keys: &Tensor,
         values: &Tensor,
         clears: bool,
     ) -> Result<(), KernelError> {
-        self.check_mutable(if clears { "ImportValues" } else { "Insert" })?;
+        if clears && self.kind == TableKind::Fixed {
+            return self.initialize_from(keys, values);
+        }
+        self.check_mutable("Insert")?;
         let n = self.check(keys, Some(values))?;
         let (key_len, value_len) = self.item_lens();
         let mut entries = self.lock();
