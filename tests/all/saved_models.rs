@@ -23,8 +23,8 @@ use placewright::tensor::Tensor;
 
 use crate::npz;
 
-/// Models, with their signatures.
-const MODELS: [(&str, &str); 11] = [
+/// Models of numbers, with their signatures.
+const MODELS: [(&str, &str); 10] = [
     ("counter", "serving_default"),
     ("counter", "count"),
     ("flow", "serving_default"),
@@ -35,7 +35,6 @@ const MODELS: [(&str, &str); 11] = [
     ("v1_reference", "serving_default"),
     ("v1_resource", "serving_default"),
     ("v1_partitioned", "serving_default"),
-    ("words", "serving_default"),
 ];
 
 fn folder(name: &str) -> PathBuf {

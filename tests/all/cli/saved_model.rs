@@ -56,6 +56,9 @@ fn a_saved_model_is_run_by_the_names_of_its_signature() {
     let arrays = saved("counter.count.npz");
     let line = "run {} --signature count --check {} --keep-variables";
     placewright(args(line, &[&saved("counter"), &arrays])).expect(0);
+    // A table of words, which the model initialises from an asset.
+    let arrays = saved("words.serving_default.npz");
+    placewright(args("run {} --check {}", &[&saved("words"), &arrays])).expect(0);
     for line in [
         "place {}",
         "simulate {}",
