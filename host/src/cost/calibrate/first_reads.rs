@@ -68,7 +68,8 @@ impl Bench<'_> {
                 );
                 slopes.push(more_ns / to_f64(bytes));
             }
-            let ns_per_byte = rounded(median(slopes));
+            // The size that a cache holds is the dearest.
+            let ns_per_byte = rounded(slopes.into_iter().fold(0.0, f64::max));
             let links = self.found.links.iter_mut();
             for link in links.filter(|link| link.direction == direction) {
                 link.rates.ns_per_byte = link.rates.ns_per_byte.max(ns_per_byte);
