@@ -518,6 +518,20 @@ impl<'a> KernelContext<'a> {
         shape: &Shape,
         fill: impl FnOnce(&mut [u8]) -> Result<(), KernelError>,
     ) -> Result<(), KernelError> {
+        let mut fill = Some(fill);
+        self.fill_bytes(index, dtype, shape, &mut |bytes| {
+            fill.take().map_or(Ok(()), |fill| fill(bytes))
+        })
+    }
+
+    /// [`Self::fill_output_bytes`], compiled once and not for each of two thousand types of `fill`.
+    fn fill_bytes(
+        &self,
+        index: usize,
+        dtype: DType,
+        shape: &Shape,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), KernelError>,
+    ) -> Result<(), KernelError> {
         let mut outputs = self.outputs.borrow_mut();
         let mut own = None;
         let bytes = match outputs.planned_bytes(index, dtype, shape) {
@@ -537,8 +551,7 @@ impl<'a> KernelContext<'a> {
         Ok(())
     }
 
-    /// Returns a tensor for an output that has no planned one. A function of its own, because
-    /// [`Self::fill_output_bytes`] is compiled for each of a thousand types of `fill`.
+    /// Returns a tensor for an output that has no planned one.
     #[inline(never)]
     fn new_output(&self, index: usize, dtype: DType, shape: &Shape) -> Result<Tensor, KernelError> {
         check_rank(shape)?;
