@@ -1,6 +1,7 @@
 //! The error of any stage, as one type.
 
 use std::borrow::Cow;
+use std::fmt;
 #[cfg(feature = "graphdef")]
 use std::io;
 #[cfg(feature = "graphdef")]
@@ -184,7 +185,7 @@ pub enum Error {
     #[error("{role} `{name}`: the graph has no node `{node}`{}", suggest(.suggestion.as_deref()))]
     UnknownNode {
         /// `feed`, `fetch` or `target`.
-        role: &'static str,
+        role: NameRole,
         /// The name, as the caller spelled it.
         name: String,
         /// The node that it names.
@@ -204,7 +205,7 @@ pub enum Error {
     #[error("{role} `{name}`: node `{node}` has {n_outputs} output{}", if *n_outputs == 1 { "" } else { "s" })]
     NoSuchOutput {
         /// `feed` or `fetch`.
-        role: &'static str,
+        role: NameRole,
         /// The name, as the caller spelled it.
         name: String,
         /// The node.
@@ -279,4 +280,29 @@ fn suggest(suggestion: Option<&str>) -> String {
 fn quoted(names: &[&str]) -> String {
     let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     names.join(", ")
+}
+
+/// What a caller gives a name for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NameRole {
+    /// A node, for an option.
+    Node,
+    /// A tensor to feed.
+    Feed,
+    /// A tensor to fetch.
+    Fetch,
+    /// A node that is only to be executed.
+    Target,
+}
+
+impl fmt::Display for NameRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Node => "node",
+            Self::Feed => "feed",
+            Self::Fetch => "fetch",
+            Self::Target => "target",
+        })
+    }
 }

@@ -14,6 +14,7 @@ mod function;
 #[cfg(feature = "graphdef")]
 mod graph_file;
 mod group;
+mod initialisation;
 mod lifecycle;
 mod names;
 mod one_of;

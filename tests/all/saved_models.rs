@@ -5,10 +5,20 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
+use placewright::backend::default_factories;
 use placewright::checkpoint::Checkpoint;
 use placewright::checkpoint::write_checkpoint;
+use placewright::device::DeviceOptions;
+use placewright::device::DeviceSet;
+use placewright::error::Error;
+use placewright::execute::CancelToken;
+use placewright::execute::ExecuteError;
+use placewright::execute::RunOptions;
 use placewright::import::ImportOptions;
+use placewright::names::DeviceId;
 use placewright::ops::OpRegistry;
 use placewright::saved_model::LoadedModel;
 use placewright::saved_model::SavedModel;
@@ -19,15 +29,19 @@ use placewright::tensor::DType;
 use placewright::tensor::HostAllocator;
 use placewright::tensor::Literal;
 use placewright::tensor::LiteralData;
+use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
 
 use crate::npz;
 
+const PREFIX: &str = "/job:localhost/replica:0/task:0";
+
 /// Models of numbers, with their signatures.
-const MODELS: [(&str, &str); 10] = [
+const MODELS: [(&str, &str); 11] = [
     ("counter", "serving_default"),
     ("counter", "count"),
     ("flow", "serving_default"),
+    ("tallies", "serving_default"),
     ("keras_dense", "serving_default"),
     ("keras_conv", "serving_default"),
     ("keras_lstm", "serving_default"),
@@ -36,6 +50,15 @@ const MODELS: [(&str, &str); 10] = [
     ("v1_resource", "serving_default"),
     ("v1_partitioned", "serving_default"),
 ];
+
+/// The variables that a signature changes.
+fn changes(name: &str, signature: &str) -> &'static [&'static str] {
+    match (name, signature) {
+        ("counter", "count") => &["total"],
+        ("tallies", _) => &["hits", "steps"],
+        _ => &[],
+    }
+}
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -149,7 +172,7 @@ fn variables_that_are_only_read_are_constants() {
         let variables = &model.variables;
         assert!(!variables.is_empty(), "{name}");
         for variable in variables {
-            let is_changed = signature == "count" && variable.name.starts_with("total");
+            let is_changed = changes(name, signature).contains(&&*variable.name);
             assert_eq!(variable.is_constant, !is_changed, "{name}: {variable:?}");
             let node = model.graph.find_node(&variable.name).unwrap();
             let op = if is_changed { "VarHandleOp" } else { "Const" };
@@ -157,7 +180,7 @@ fn variables_that_are_only_read_are_constants() {
         }
         assert_eq!(
             model.graph.init().is_empty(),
-            signature != "count",
+            changes(name, signature).is_empty(),
             "{name}"
         );
     }
@@ -186,6 +209,113 @@ fn a_variable_that_a_signature_changes_keeps_its_value() {
     // Another session starts with the values of the checkpoint.
     let session = builder("counter", options("count")).build().unwrap();
     check(&session, "counter", "count");
+}
+
+/// What a lost device had comes from the checkpoint again, and nothing else does.
+#[test]
+fn variables_of_a_lost_device_are_restored() {
+    let session = builder("tallies", SavedModelOptions::default())
+        .with_device_count("CPU", 3)
+        .with_pin("hits", "/device:CPU:1")
+        .with_pin("steps", "/device:CPU:2")
+        .build()
+        .unwrap();
+    let add = || {
+        let step = Tensor::from_values([], &[3i32]).unwrap();
+        let found = session.run(&[("step", step)], &["hits", "steps"]).unwrap();
+        let values = found.iter().map(|it| it.as_slice::<i32>().unwrap()[0]);
+        values.collect::<Vec<_>>()
+    };
+    let replace = |indices: &[u32], others: &DeviceSet| {
+        let all = session.devices();
+        let kept = indices.iter().map(|&it| all.get(DeviceId(it)).unwrap());
+        let others = others.iter().map(|(_, device)| device);
+        let devices = DeviceSet::new(kept.chain(others).cloned());
+        session
+            .replace_devices(devices.with_type_priorities_of(&all))
+            .unwrap()
+    };
+    let none = DeviceSet::new([]);
+    assert_eq!(add(), [8, 11]);
+    assert_eq!(add(), [11, 12]);
+    // Devices with other numbers, nothing lost.
+    replace(&[2, 0, 1], &none);
+    assert_eq!(add(), [14, 13]);
+    // Another device under the name of one that had a variable: no node moves.
+    let options = DeviceOptions::default().with_device_count("CPU", 3);
+    let fresh = default_factories()
+        .create_devices(&options, PREFIX)
+        .unwrap();
+    let second = DeviceSet::new([Arc::clone(fresh.get(DeviceId(1)).unwrap())]);
+    let replaced = replace(&[0, 1], &second);
+    assert!(replaced.moved.is_empty(), "{replaced:?}");
+    assert_eq!(add(), [8, 14]);
+}
+
+/// A session that never ran has nothing to keep.
+#[test]
+fn variables_are_restored_where_they_are_after_a_replacement() {
+    let session = builder("tallies", SavedModelOptions::default())
+        .with_device_count("CPU", 2)
+        .build()
+        .unwrap();
+    let first = Arc::clone(session.devices().get(DeviceId(0)).unwrap());
+    for expected in [8, 11] {
+        session
+            .replace_devices(DeviceSet::new([Arc::clone(&first)]))
+            .unwrap();
+        let step = Tensor::from_values([], &[3i32]).unwrap();
+        let found = session.run(&[("step", step)], &["hits"]).unwrap();
+        assert_eq!(found[0].as_slice::<i32>().unwrap(), [expected]);
+    }
+}
+
+/// The table of a lost device is read from its file again.
+#[test]
+fn tables_of_a_lost_device_are_initialised() {
+    let session = builder("words", SavedModelOptions::default())
+        .with_device_count("CPU", 2)
+        .build()
+        .unwrap();
+    let ids = || {
+        let words = ["cat", "dog", "the"].map(|word| Arc::from(word.as_bytes()));
+        let words = Tensor::from_strings(Shape::from([3]), words.to_vec()).unwrap();
+        let found = session.run(&[("words", words)], &["ids"]).unwrap();
+        found[0].as_slice::<i64>().unwrap().to_vec()
+    };
+    let before = ids();
+    assert_eq!(before[0], 1);
+    let second = Arc::clone(session.devices().get(DeviceId(1)).unwrap());
+    let replaced = session.replace_devices(DeviceSet::new([second])).unwrap();
+    assert!(replaced.moved.iter().any(|it| it.is_stateful));
+    assert_eq!(ids(), before);
+}
+
+/// Initialisation is part of the time that a run may take.
+#[test]
+fn initialisation_ends_with_its_run() {
+    let session = builder("tallies", SavedModelOptions::default())
+        .build()
+        .unwrap();
+    let step = || Tensor::from_values([], &[3i32]).unwrap();
+    let callable = session.callable(&["step"], &["hits"]).unwrap();
+    let timeout = RunOptions::default().with_timeout(Duration::ZERO);
+    let token = CancelToken::new();
+    token.cancel();
+    let cancelled = RunOptions::default().with_cancel(token);
+    for (options, expected) in [
+        (timeout, ExecuteError::TimedOut(Duration::ZERO)),
+        (cancelled, ExecuteError::Cancelled),
+    ] {
+        match callable.call_with(&[step()], &options) {
+            Err(Error::Execute(found)) => assert_eq!(found, expected),
+            other => panic!("{other:?}"),
+        }
+    }
+    let limit = Duration::from_secs(600);
+    let options = RunOptions::default().with_timeout(limit);
+    let found = callable.call_with(&[step()], &options).unwrap();
+    assert_eq!(found[0].as_slice::<i32>().unwrap(), [8]);
 }
 
 /// The model with the new checkpoint continues where the session was.

@@ -13,6 +13,7 @@ use placewright::device::Kernel;
 use placewright::device::KernelContext;
 use placewright::device::KernelDef;
 use placewright::device::KernelError;
+use placewright::error::NameRole;
 use placewright::execute::CancelToken;
 use placewright::execute::ExecuteError;
 use placewright::execute::RunOptions;
@@ -519,7 +520,13 @@ fn invalid_feeds_and_fetches_are_explained() {
     let error = session
         .run_with(&[], &[], &["nowhere"], &RunOptions::default())
         .unwrap_err();
-    assert!(matches!(error, Error::UnknownNode { role: "target", .. }));
+    assert!(matches!(
+        error,
+        Error::UnknownNode {
+            role: NameRole::Target,
+            ..
+        }
+    ));
     let error = Session::builder()
         .with_graph_def_file("/nowhere/at/all.pb")
         .build()

@@ -1,6 +1,6 @@
 """Writes the SavedModels and checkpoints of this folder, with feeds and the results of TensorFlow.
 
-    python make.py [modules] [keras_models] [keras_saved] [version_one_models] [checkpoint]
+    python make.py [modules] [tallies] [keras_models] [keras_saved] [version_one_models] [checkpoint]
 
 was run with TensorFlow 2.21 and Keras 3. Beside each model NAME are archives NAME.SIGNATURE.npz
 with arrays in/ARGUMENT and out/ARGUMENT.
@@ -84,6 +84,20 @@ class Counter(tf.Module):
         return {"total": self.total.read_value(), "bias": self.bias + 0.0}
 
 
+class Tallies(tf.Module):
+    """Two variables that a signature changes."""
+
+    def __init__(self):
+        self.hits = tf.Variable(5, name="hits")
+        self.steps = tf.Variable(10, name="steps")
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int32, "step")])
+    def add(self, step):
+        self.hits.assign_add(step)
+        self.steps.assign_add(1)
+        return {"hits": self.hits.read_value(), "steps": self.steps.read_value()}
+
+
 class Flow(tf.Module):
     """Variables that are read in branches and loops, gathered, and asked for their shape."""
 
@@ -145,6 +159,12 @@ def modules():
     tf.saved_model.save(words, path("words"), signatures=words.predict, options=OPTIONS)
     call("words", "serving_default", {"words": np.array([b"cat", b"dog", b"the"])})
     os.remove(os.path.join(HERE, "words.txt"))
+
+
+def tallies():
+    model = Tallies()
+    tf.saved_model.save(model, path("tallies"), signatures=model.add, options=OPTIONS)
+    call("tallies", "serving_default", {"step": np.int32(3)})
 
 
 def keras_models():
@@ -271,6 +291,6 @@ def version_one_models():
     )
 
 
-for make in [modules, keras_models, keras_saved, version_one_models, checkpoint]:
+for make in [modules, tallies, keras_models, keras_saved, version_one_models, checkpoint]:
     if make.__name__ in sys.argv[1:] or not sys.argv[1:]:
         make()

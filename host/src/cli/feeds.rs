@@ -12,6 +12,7 @@ use super::npz::NpzReader;
 use super::npz::Wanted;
 use super::npz::feed_memory;
 use super::random::SplitMix;
+use crate::error::NameRole;
 use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeId;
@@ -54,7 +55,8 @@ pub(super) fn default_fetches(graph: &Graph) -> Vec<String> {
 /// Returns the name of a fetched tensor: that of the graph's signature, or `node:slot`.
 pub(super) fn fetch_name(graph: &Graph, tensor: TensorId) -> String {
     let outputs = graph.signature().into_iter().flat_map(|it| &it.outputs);
-    let is_tensor = |name: &str| find_tensor(graph, "fetch", name).is_ok_and(|it| it == tensor);
+    let is_tensor =
+        |name: &str| find_tensor(graph, NameRole::Fetch, name).is_ok_and(|it| it == tensor);
     let mut names = outputs.map(|output| &output.name);
     match names.find(|name| is_tensor(name)) {
         Some(name) => name.clone(),
@@ -69,7 +71,7 @@ pub(super) fn read_feeds(archive: &mut NpzReader, graph: &Graph) -> Result<Feeds
         let Some(name) = entry.strip_prefix("in/") else {
             continue;
         };
-        let tensor = find_tensor(graph, "feed", name)?;
+        let tensor = find_tensor(graph, NameRole::Feed, name)?;
         let value = archive.read(&entry, Some(&wanted(graph, tensor)))?;
         let name = graph.tensor_name(tensor);
         if feeds.insert(name.clone(), value).is_some() {
@@ -86,7 +88,7 @@ pub(super) fn read_expected(archive: &mut NpzReader, graph: &Graph) -> Result<Fe
         let Some(name) = entry.strip_prefix("out/") else {
             continue;
         };
-        let tensor = find_tensor(graph, "fetch", name)?;
+        let tensor = find_tensor(graph, NameRole::Fetch, name)?;
         let value = archive.read(&entry, Some(&wanted(graph, tensor)))?;
         let name = fetch_name(graph, tensor);
         if expected.insert(name.clone(), value).is_some() {
@@ -186,7 +188,7 @@ pub(super) fn needed_placeholders(
     let mut needed = vec![false; graph.n_nodes()];
     let mut pending = Vec::new();
     for fetch in fetches {
-        let tensor = find_tensor(graph, "fetch", fetch)?;
+        let tensor = find_tensor(graph, NameRole::Fetch, fetch)?;
         pending.push((graph.producer(tensor).0, graph.tensor_name(tensor)));
     }
     let mut placeholders = Vec::new();

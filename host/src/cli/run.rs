@@ -42,6 +42,7 @@ use super::units::count;
 use super::units::show_ns;
 use super::values::first_values;
 use crate::error::Error;
+use crate::error::NameRole;
 use crate::execute::ExecuteError;
 use crate::execute::RunOptions;
 use crate::graph::Graph;
@@ -328,7 +329,7 @@ impl Work {
             .iter()
             .flat_map(|expected| expected.keys().cloned());
         for name in checked.chain(args.fetch.iter().cloned()) {
-            let tensor = find_tensor(graph, "fetch", &name);
+            let tensor = find_tensor(graph, NameRole::Fetch, &name);
             let tensor = tensor.map_err(|err| {
                 let more = match &err {
                     Error::UnknownNode {

@@ -6,6 +6,7 @@ use super::Callable;
 use super::Session;
 use super::placed::Placed;
 use crate::error::Error;
+use crate::execute::RunOptions;
 use crate::functions::call_graph;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
@@ -87,7 +88,7 @@ impl Session {
         options: &InstantiateOptions,
     ) -> Result<FunctionHandle, Error> {
         let placed = self.placed();
-        placed.initialise()?;
+        placed.initialise(&RunOptions::default())?;
         let attrs = options.attrs.iter().cloned();
         let attrs = AttrSet::new(attrs.map(|(name, value)| (name.into(), value)));
         let device = options.device.as_deref().unwrap_or_default();

@@ -156,7 +156,7 @@ impl Placed {
         builder.placement.kept = self.stateful_nodes();
         builder.placement.detach_pins(self.graph());
         let mut extended = builder.following(self).build_placed()?;
-        extended.initialised = Arc::clone(&self.initialised);
+        extended.initialisation = Arc::clone(&self.initialisation);
         // An imported graph is known only now.
         self.check_extension(extended.graph())?;
         Ok(extended)

@@ -1,17 +1,18 @@
 //! Finds nodes and tensors by the names that callers use.
 
 use crate::error::Error;
+use crate::error::NameRole;
 use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::graph::TensorId;
 
 /// Finds a tensor by `node` or `node:slot`, or by the name of an input or output of the graph's
-/// signature. `role` is for messages: `feed`, `fetch`. If an input and an output have one name, a
+/// signature. If an input and an output have one name, a
 /// feed is the input, and anything else the output.
 ///
 /// # Errors
 /// [`Error::UnknownNode`], with the nearest existing name, or [`Error::NoSuchOutput`].
-pub fn find_tensor(graph: &Graph, role: &'static str, name: &str) -> Result<TensorId, Error> {
+pub fn find_tensor(graph: &Graph, role: NameRole, name: &str) -> Result<TensorId, Error> {
     let tensor = argument(graph, role, name).unwrap_or(name);
     let (node, slot) = split(tensor);
     let id = find(graph, role, name, node)?;
@@ -28,12 +29,12 @@ pub fn find_tensor(graph: &Graph, role: &'static str, name: &str) -> Result<Tens
 }
 
 /// Returns the tensor that the graph's signature has under this name.
-fn argument<'g>(graph: &'g Graph, role: &str, name: &str) -> Option<&'g str> {
+fn argument<'g>(graph: &'g Graph, role: NameRole, name: &str) -> Option<&'g str> {
     let signature = graph.signature()?;
     let (input, output) = (signature.input(name), signature.output(name));
     let argument = match role {
-        "feed" => input.or(output),
-        _ => output.or(input),
+        NameRole::Feed => input.or(output),
+        NameRole::Node | NameRole::Fetch | NameRole::Target => output.or(input),
     };
     argument.map(|argument| argument.tensor.as_str())
 }
@@ -43,15 +44,15 @@ fn argument<'g>(graph: &'g Graph, role: &str, name: &str) -> Option<&'g str> {
 /// # Errors
 /// [`Error::UnknownNode`], with a similar name if there is one.
 pub fn find_node(graph: &Graph, name: &str) -> Result<NodeId, Error> {
-    find(graph, "node", name, name)
+    find(graph, NameRole::Node, name, name)
 }
 
 /// Finds a node that is only to be executed.
 pub(super) fn find_target(graph: &Graph, name: &str) -> Result<NodeId, Error> {
-    find(graph, "target", name, name)
+    find(graph, NameRole::Target, name, name)
 }
 
-fn find(graph: &Graph, role: &'static str, name: &str, node: &str) -> Result<NodeId, Error> {
+fn find(graph: &Graph, role: NameRole, name: &str, node: &str) -> Result<NodeId, Error> {
     graph.find_node(node).ok_or_else(|| Error::UnknownNode {
         role,
         name: name.to_owned(),
@@ -139,7 +140,10 @@ mod tests {
     #[test]
     fn tensors_are_found_by_node_and_slot() {
         let sketch = Sketch::parse("conv1/bias = TwoHeads() @ 0\nx = Const() @ 0");
-        let find = |name| find_tensor(&sketch.graph, "fetch", name).map_err(|err| err.to_string());
+        let find = |name| {
+            let found = find_tensor(&sketch.graph, NameRole::Fetch, name);
+            found.map_err(|err| err.to_string())
+        };
         assert_eq!(find("conv1/bias"), Ok(TensorId(0)));
         assert_eq!(find("conv1/bias:1"), Ok(TensorId(1)));
         assert_eq!(

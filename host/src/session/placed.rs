@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::OnceLock;
 use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -14,6 +13,7 @@ use tracing::warn;
 
 use super::builder::SessionBuilder;
 use super::group::Member;
+use super::initialisation::Initialisation;
 use super::names;
 use super::recent::Recent;
 use super::report::SessionReport;
@@ -21,6 +21,8 @@ use crate::cost::History;
 use crate::device::DeviceManager;
 use crate::device::DeviceSet;
 use crate::error::Error;
+use crate::error::NameRole;
+use crate::execute::ExecuteError;
 use crate::execute::Executor;
 use crate::execute::PreparedPlan;
 use crate::execute::RunOptions;
@@ -63,20 +65,11 @@ pub(super) struct Placed {
     /// All states of a session share one.
     pub(super) member: Arc<Member>,
     plans: Mutex<Recent<RunRequest, Arc<PreparedPlan>>>,
-    /// Whether the graph's variables and tables are initialised. States on devices that have them
-    /// share it.
-    pub(super) initialised: Arc<Initialised>,
+    /// What runs before the first run. States whose devices have the same state share it.
+    pub(super) initialisation: Arc<Initialisation>,
     device_manager: OnceLock<Arc<DeviceManager>>,
     /// Runs so far, if the session learns from some of them.
     n_learning_runs: AtomicU64,
-}
-
-/// Whether [`Graph::init`] has run.
-#[derive(Debug, Default)]
-pub(super) struct Initialised {
-    is_done: AtomicBool,
-    /// Locked while it runs.
-    running: Mutex<()>,
 }
 
 /// The times at which nodes or devices were last renumbered, by the recorder's clock.
@@ -102,6 +95,7 @@ pub(super) struct Parts {
 impl Placed {
     pub(super) fn new(parts: Parts) -> Self {
         Self {
+            initialisation: Arc::new(Initialisation::of(parts.placement.graph())),
             placement: parts.placement,
             executor: parts.executor,
             report: Arc::new(parts.report),
@@ -111,7 +105,6 @@ impl Placed {
             recipe: parts.recipe,
             member: parts.member,
             plans: Mutex::new(Recent::new(N_PLANS_MAX)),
-            initialised: Arc::default(),
             device_manager: OnceLock::new(),
             n_learning_runs: AtomicU64::new(0),
         }
@@ -174,11 +167,11 @@ impl Placed {
         let graph = self.graph();
         Ok(RunRequest {
             feeds: feeds
-                .map(|name| names::find_tensor(graph, "feed", name))
+                .map(|name| names::find_tensor(graph, NameRole::Feed, name))
                 .collect::<Result<_, _>>()?,
             fetches: fetches
                 .iter()
-                .map(|name| names::find_tensor(graph, "fetch", name))
+                .map(|name| names::find_tensor(graph, NameRole::Fetch, name))
                 .collect::<Result<_, _>>()?,
             targets: targets
                 .iter()
@@ -217,7 +210,23 @@ impl Placed {
         feeds: Vec<Tensor>,
         options: &RunOptions,
     ) -> Result<Vec<Tensor>, Error> {
-        self.initialise()?;
+        let rest = self.initialise(options)?;
+        self.run_initialised(prepared, feeds, &rest)
+            .map_err(|problem| match problem {
+                // Not what initialisation has left of it.
+                Error::Execute(ExecuteError::TimedOut(_)) => {
+                    ExecuteError::TimedOut(options.timeout.unwrap_or_default()).into()
+                }
+                other => other,
+            })
+    }
+
+    fn run_initialised(
+        &self,
+        prepared: &Arc<PreparedPlan>,
+        feeds: Vec<Tensor>,
+        options: &RunOptions,
+    ) -> Result<Vec<Tensor>, Error> {
         let setup = &self.recipe.placement;
         if let Some(history) = setup.history.as_ref().filter(|_| setup.learns) {
             let number = self.n_learning_runs.fetch_add(1, Ordering::Relaxed) + 1;
@@ -226,30 +235,6 @@ impl Placed {
             }
         }
         Ok(self.executor.run_owned(prepared, feeds, options)?)
-    }
-
-    /// Runs the nodes that initialise variables and tables, unless that has been done.
-    ///
-    /// # Errors
-    /// As those of a run. The next call tries again.
-    pub(super) fn initialise(&self) -> Result<(), Error> {
-        let init = self.graph().init();
-        if init.is_empty() || self.initialised.is_done.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let running = &self.initialised.running;
-        let _in_turn = running.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.initialised.is_done.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let options = RunOptions::default().with_recorder(Recorder::off());
-        for targets in init.iter() {
-            let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
-            let prepared = self.prepare(self.request([].into_iter(), &[], &targets)?)?;
-            self.executor.run_owned(&prepared, Vec::new(), &options)?;
-        }
-        self.initialised.is_done.store(true, Ordering::Release);
-        Ok(())
     }
 
     /// Runs a plan, and adds the times of its kernels to the history.
@@ -281,7 +266,7 @@ impl Placed {
         n_runs: u32,
         run: impl Fn() -> Result<Vec<Tensor>, Error>,
     ) -> Result<RunProfile, Error> {
-        self.initialise()?;
+        self.initialise(&RunOptions::default())?;
         let recorder = Recorder::on();
         let options = RunOptions::default()
             .with_recorder(recorder.clone())

@@ -21,7 +21,10 @@ impl Session {
     /// The state of kernels and resources is on the devices. It remains if `devices` contains the
     /// same devices, and stateful nodes never move away from a device that remains. The state of a
     /// lost device is lost; [`crate::placement::MovedNode::is_stateful`] marks the nodes that it
-    /// belonged to. If devices are renumbered, [`Self::trace`] leaves out earlier events.
+    /// belonged to. What the graph itself initialises ([`crate::graph::Graph::init`]: variables of
+    /// a SavedModel have the checkpoint's values) is initialised again before the next run, where
+    /// it was lost and nowhere else. If devices are renumbered, [`Self::trace`] leaves out earlier
+    /// events.
     ///
     /// Other threads may run the session meanwhile: runs that began before this returns may still
     /// use the old devices, and each ends on the devices that it began with. So does every call of
@@ -72,10 +75,7 @@ impl Placed {
             .keeping(Before::Placement(Arc::clone(&self.placement)))
             .following(self)
             .build_placed()?;
-        let moved = replaced.report.replacement.iter().flat_map(|it| &it.moved);
-        if !moved.clone().any(|node| node.is_stateful) {
-            replaced.initialised = Arc::clone(&self.initialised);
-        }
+        replaced.initialisation = self.initialisation_of(&replaced);
         // Its graph is the same.
         replaced.recipe.graph.copy_graph_def(&self.recipe.graph);
         Ok(replaced)

@@ -8,6 +8,7 @@ use placewright::device::AllocatorAttributes;
 use placewright::device::DeviceSet;
 use placewright::device::StatusCode;
 use placewright::error::Error;
+use placewright::error::NameRole;
 use placewright::execute::CancelToken;
 use placewright::execute::ExecuteError;
 use placewright::execute::RunOptions;
@@ -122,7 +123,13 @@ fn invalid_calls_are_explained_and_the_callable_continues() {
     assert_eq!(first(&callable.call_named(&[z, x]).unwrap()["n"]), -1.0);
 
     let error = session.callable(&["x"], &["m"]).unwrap_err();
-    assert!(matches!(error, Error::UnknownNode { role: "fetch", .. }));
+    assert!(matches!(
+        error,
+        Error::UnknownNode {
+            role: NameRole::Fetch,
+            ..
+        }
+    ));
     let error = session.callable(&[], &["n"]).unwrap_err();
     assert!(matches!(error, Error::Partition(_)), "{error}");
     let error = session.callable_with_targets(&["x"], &["n"], &["nowhere"]);
