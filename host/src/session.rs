@@ -27,6 +27,7 @@ mod replace;
 mod report;
 #[cfg(feature = "graphdef")]
 mod save;
+mod state;
 
 pub use builder::SessionBuilder;
 pub use callable::Callable;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use placewright::backend::default_factories;
 use placewright::checkpoint::Checkpoint;
 use placewright::checkpoint::write_checkpoint;
+use placewright::device::Device;
 use placewright::device::DeviceOptions;
 use placewright::device::DeviceSet;
 use placewright::error::Error;
@@ -33,6 +34,7 @@ use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
 
 use crate::npz;
+use crate::session_lifecycle::lost_device::Mortal;
 
 const PREFIX: &str = "/job:localhost/replica:0/task:0";
 
@@ -214,8 +216,17 @@ fn a_variable_that_a_signature_changes_keeps_its_value() {
 /// What a lost device had comes from the checkpoint again, and nothing else does.
 #[test]
 fn variables_of_a_lost_device_are_restored() {
-    let session = builder("tallies", SavedModelOptions::default())
-        .with_device_count("CPU", 3)
+    let cpu = |index: u32| format!("{PREFIX}/device:CPU:{index}");
+    let options = DeviceOptions::default().with_device_count("CPU", 3);
+    let cpus = default_factories()
+        .create_devices(&options, PREFIX)
+        .unwrap();
+    let second = Arc::new(Mortal::new(&cpu(1)));
+    let [first, _, third] = [0, 1, 2].map(|it| Arc::clone(cpus.get(DeviceId(it)).unwrap()));
+    let devices = DeviceSet::new([first, second as Arc<dyn Device>, third]);
+    let session = Session::builder()
+        .with_saved_model(folder("tallies"), SavedModelOptions::default())
+        .with_devices(devices.with_type_priorities_of(&cpus))
         .with_pin("hits", "/device:CPU:1")
         .with_pin("steps", "/device:CPU:2")
         .build()
@@ -241,15 +252,15 @@ fn variables_of_a_lost_device_are_restored() {
     // Devices with other numbers, nothing lost.
     replace(&[2, 0, 1], &none);
     assert_eq!(add(), [14, 13]);
-    // Another device under the name of one that had a variable: no node moves.
-    let options = DeviceOptions::default().with_device_count("CPU", 3);
-    let fresh = default_factories()
-        .create_devices(&options, PREFIX)
-        .unwrap();
-    let second = DeviceSet::new([Arc::clone(fresh.get(DeviceId(1)).unwrap())]);
-    let replaced = replace(&[0, 1], &second);
+    // Another device under the name of one that had a variable: no node moves, but the variable.
+    let second = Arc::new(Mortal::new(&cpu(1)));
+    let replaced = replace(&[0, 1], &DeviceSet::new([Arc::clone(&second) as _]));
     assert!(replaced.moved.is_empty(), "{replaced:?}");
-    assert_eq!(add(), [8, 14]);
+    assert_eq!(add(), [17, 14]);
+    second.lose();
+    let other = Arc::clone(cpus.get(DeviceId(1)).unwrap());
+    replace(&[0, 1], &DeviceSet::new([other]));
+    assert_eq!(add(), [8, 15]);
 }
 
 /// A session that never ran has nothing to keep.
@@ -270,9 +281,8 @@ fn variables_are_restored_where_they_are_after_a_replacement() {
     }
 }
 
-/// The table of a lost device is read from its file again.
 #[test]
-fn tables_of_a_lost_device_are_initialised() {
+fn tables_move_with_their_nodes() {
     let session = builder("words", SavedModelOptions::default())
         .with_device_count("CPU", 2)
         .build()
@@ -287,7 +297,9 @@ fn tables_of_a_lost_device_are_initialised() {
     assert_eq!(before[0], 1);
     let second = Arc::clone(session.devices().get(DeviceId(1)).unwrap());
     let replaced = session.replace_devices(DeviceSet::new([second])).unwrap();
-    assert!(replaced.moved.iter().any(|it| it.is_stateful));
+    let moved = replaced.moved.iter();
+    let bytes: u64 = moved.filter_map(|it| it.moved_state_bytes).sum();
+    assert!(bytes > 9, "the letters of three words");
     assert_eq!(ids(), before);
 }
 

@@ -42,6 +42,7 @@ use crate::sample::cpus;
 mod callables;
 mod changed_while_running;
 mod grown_graph_def;
+pub(crate) mod lost_device;
 mod replaced_devices;
 
 const PREFIX: &str = "/job:localhost/replica:0/task:0";

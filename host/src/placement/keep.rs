@@ -138,8 +138,12 @@ pub struct MovedNode {
     /// Why.
     #[serde(serialize_with = "as_string")]
     pub reason: MoveReason,
-    /// Whether it keeps state. State does not move with the node and must be set again.
+    /// Whether it keeps state.
     pub is_stateful: bool,
+    /// Bytes of variables and tables that have moved with it. `None` if it has none, or if its
+    /// state is lost and must be set again: only a session moves state
+    /// ([`crate::session::Session::replace_devices`]).
+    pub moved_state_bytes: Option<u64>,
 }
 
 /// The part of an earlier placement that stays, for the current candidates.
@@ -295,6 +299,7 @@ impl Kept {
                 to,
                 reason,
                 is_stateful: nodes.placement_hints[node.index()] & PlacementHint::STATEFUL != 0,
+                moved_state_bytes: None,
             });
         }
         Ok((placement, replacement))

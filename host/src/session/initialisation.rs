@@ -168,25 +168,12 @@ impl Placed {
         Ok(Cow::Owned(rest))
     }
 
-    /// Returns the initialisation of a state that has the same graph after this one: nodes whose
-    /// device has other state than before are initialised again, and no others.
-    pub(super) fn initialisation_of(&self, following: &Self) -> Arc<Initialisation> {
-        let graph = self.graph();
-        let lost = graph.nodes().filter(|&node| {
-            let state_of = |placed: &Self| {
-                let device = placed.devices().get(placed.placement.device(node))?;
-                device.resource_manager().ok().cloned()
-            };
-            let is_same = match (state_of(self), state_of(following)) {
-                (Some(before), Some(after)) => Arc::ptr_eq(&before, &after),
-                (before, after) => before.is_none() && after.is_none(),
-            };
-            graph.class(node).stateful && !is_same
-        });
-        let lost: Vec<NodeId> = lost.collect();
+    /// Returns the initialisation of a state that has the same graph after this one, but has lost
+    /// the state of these nodes: others are not initialised again.
+    pub(super) fn initialisation_after(&self, lost: &[NodeId]) -> Arc<Initialisation> {
         match lost.is_empty() {
             true => Arc::clone(&self.initialisation),
-            false => Arc::new(self.initialisation.after_loss(graph, &lost)),
+            false => Arc::new(self.initialisation.after_loss(self.graph(), lost)),
         }
     }
 }

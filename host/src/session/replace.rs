@@ -6,6 +6,7 @@ use super::Session;
 use super::builder::Before;
 use super::pins;
 use super::placed::Placed;
+use super::state;
 use crate::candidates::PlacementOptions;
 use crate::device::DeviceSet;
 use crate::error::Error;
@@ -19,19 +20,22 @@ impl Session {
     /// default local device follow their devices by name.
     ///
     /// The state of kernels and resources is on the devices. It remains if `devices` contains the
-    /// same devices, and stateful nodes never move away from a device that remains. The state of a
-    /// lost device is lost; [`crate::placement::MovedNode::is_stateful`] marks the nodes that it
-    /// belonged to. What the graph itself initialises ([`crate::graph::Graph::init`]: variables of
-    /// a SavedModel have the checkpoint's values) is initialised again before the next run, where
-    /// it was lost and nowhere else. If devices are renumbered, [`Self::trace`] leaves out earlier
+    /// same devices, and stateful nodes never move away from a device that remains. Variables and
+    /// tables of another device move with their nodes, as long as the device can still be read
+    /// ([`MovedNode::moved_state_bytes`](crate::placement::MovedNode::moved_state_bytes)); the old
+    /// device keeps a copy, and the trace has an event `move_state` for each. All other state is
+    /// lost. What the graph itself initialises ([`crate::graph::Graph::init`]: variables of a
+    /// SavedModel have the checkpoint's values) is initialised again before the next run, where it
+    /// was lost and nowhere else. If devices are renumbered, [`Self::trace`] leaves out earlier
     /// events.
     ///
     /// Other threads may run the session meanwhile: runs that began before this returns may still
     /// use the old devices, and each ends on the devices that it began with. So does every call of
     /// a [`Callable`](super::Callable) that was made before; if the app's manager has removed a
     /// device, such a call fails with
-    /// [`ExecuteError::DeviceRemoved`](crate::execute::ExecuteError::DeviceRemoved). Calls of this
-    /// and of [`Self::extend`] wait for each other.
+    /// [`ExecuteError::DeviceRemoved`](crate::execute::ExecuteError::DeviceRemoved). What such runs
+    /// assign to a variable that moves may be lost. Calls of this and of [`Self::extend`] wait for
+    /// each other.
     ///
     /// Priorities of device types come from the new set ([`DeviceSet::with_type_priorities_of`]).
     ///
@@ -75,7 +79,8 @@ impl Placed {
             .keeping(Before::Placement(Arc::clone(&self.placement)))
             .following(self)
             .build_placed()?;
-        replaced.initialisation = self.initialisation_of(&replaced);
+        let lost = state::follow(self, &mut replaced);
+        replaced.initialisation = self.initialisation_after(&lost);
         // Its graph is the same.
         replaced.recipe.graph.copy_graph_def(&self.recipe.graph);
         Ok(replaced)

@@ -17,6 +17,7 @@ use placewright::session::Session;
 use placewright::session::SessionBuilder;
 use placewright::tensor::DType;
 use placewright::tensor::Tensor;
+use placewright::trace::EventKind;
 use placewright::trace::Recorder;
 
 use super::COUNTER;
@@ -25,6 +26,7 @@ use super::PREFIX;
 use super::counter_on;
 use super::devices;
 use super::graph;
+use super::lost_device::Mortal;
 use super::read;
 use super::run;
 use crate::sample::varied_policies;
@@ -109,11 +111,53 @@ fn variables_keep_values_and_devices_when_another_device_is_lost_or_added() {
 }
 
 #[test]
-fn state_of_a_lost_device_is_lost_and_reported() {
+fn variables_move_with_their_nodes() {
     let all = devices(2);
-    let session = counter_on(&all).build().unwrap();
+    let recorder = Recorder::on();
+    let session = counter_on(&all).with_recorder(recorder.clone());
+    let session = session.build().unwrap();
     run(&session, "init", 1.0);
     let replacement = session.replace_devices(only(&all, &[1])).unwrap();
+    let v = session.graph().find_node("v").unwrap();
+    for moved in replacement.moved.iter().filter(|moved| moved.is_stateful) {
+        let expected = (moved.node == v).then_some(8);
+        assert_eq!(moved.moved_state_bytes, expected);
+    }
+    let details = recorder.events().into_iter().filter_map(|event| {
+        let EventKind::Device {
+            call: "move_state",
+            node,
+            detail,
+            ..
+        } = event.kind
+        else {
+            return None;
+        };
+        assert_eq!(node, Some(v));
+        Some(detail.into_string())
+    });
+    let expected = format!("8 bytes from {PREFIX}/device:CPU:0");
+    assert_eq!(details.collect::<Vec<_>>(), [expected]);
+    assert_eq!(read(&session).unwrap(), 1.0);
+    run(&session, "add", 2.0);
+    assert_eq!(read(&session).unwrap(), 3.0);
+    // Back again, to a device that still has the value from before.
+    session.replace_devices(only(&all, &[0])).unwrap();
+    assert_eq!(read(&session).unwrap(), 3.0);
+}
+
+#[test]
+fn state_of_a_lost_device_is_lost_and_reported() {
+    let lost = Arc::new(Mortal::new(&format!("{PREFIX}/device:CPU:0")));
+    let second = Arc::clone(devices(2).get(DeviceId(1)).unwrap());
+    let all = DeviceSet::new([Arc::clone(&lost) as Arc<dyn Device>, second]);
+    let all = Arc::new(all);
+    let session = counter_on(&all).build().unwrap();
+    run(&session, "init", 1.0);
+    lost.lose();
+    let replacement = session.replace_devices(only(&all, &[1])).unwrap();
+    let mut moved = replacement.moved.iter();
+    assert!(moved.all(|moved| moved.moved_state_bytes.is_none()));
     let stateful = replacement.moved.iter().filter(|moved| moved.is_stateful);
     assert_eq!(stateful.count(), 4);
     let error = read(&session).unwrap_err().to_string();

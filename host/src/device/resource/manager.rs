@@ -17,6 +17,8 @@ use std::thread;
 use std::thread::ThreadId;
 
 use super::error::ResourceError;
+use crate::device::DeviceContext;
+use crate::device::KernelError;
 
 /// The default container of managers that are created without another one.
 const DEFAULT_CONTAINER: &str = "localhost";
@@ -31,6 +33,28 @@ pub trait Resource: Any + Send + Sync {
     fn memory_bytes(&self) -> u64 {
         0
     }
+
+    /// Returns the same for another device: `from` copies out of the memory of the device that it
+    /// is on, `to` into the other one's. `None` if it cannot leave its device, which is the
+    /// default.
+    ///
+    /// # Errors
+    /// In `Some`: those of the copies.
+    fn moved(
+        &self,
+        from: &dyn DeviceContext,
+        to: &dyn DeviceContext,
+    ) -> Option<Result<Arc<dyn Resource>, KernelError>> {
+        let _ = (from, to);
+        None
+    }
+}
+
+/// A resource of any type, and its place in a manager.
+pub(crate) struct Named {
+    key: Key,
+    type_name: &'static str,
+    pub(crate) resource: Arc<dyn Resource>,
 }
 
 /// The resources of one device, by container, type and name (TensorFlow `ResourceMgr`): two
@@ -207,6 +231,49 @@ impl ResourceManager {
         let mut held = Some(Held::Owned(Arc::clone(&resource) as _));
         state.insert::<R>(container, name, &mut held)?;
         Ok(resource)
+    }
+
+    /// Returns the resources of this name, of any type.
+    ///
+    /// # Errors
+    /// [`ResourceError::CalledBack`].
+    pub(crate) fn of_name(&self, container: &str, name: &str) -> Result<Vec<Named>, ResourceError> {
+        let state = self.lock()?;
+        let entries = state.containers.get(container).into_iter().flatten();
+        let of_name = entries.filter(|(key, _)| key.name == name);
+        let named = of_name.filter_map(|(key, entry)| {
+            Some(Named {
+                key: key.clone(),
+                type_name: entry.type_name,
+                resource: entry.resource.get()?,
+            })
+        });
+        Ok(named.collect())
+    }
+
+    /// Takes over what another manager has under this name, instead of what this one may have.
+    ///
+    /// # Errors
+    /// [`ResourceError::Finalized`], [`ResourceError::CalledBack`].
+    pub(crate) fn adopt(&self, container: &str, named: Named) -> Result<(), ResourceError> {
+        let mut state = self.lock()?;
+        if state.is_finalized {
+            return Err(ResourceError::Finalized {
+                container: container.to_owned(),
+                name: named.key.name,
+                type_name: named.type_name,
+            });
+        }
+        let entries = state.containers.entry(container.to_owned()).or_default();
+        let entry = Entry {
+            type_name: named.type_name,
+            resource: Held::Owned(named.resource),
+        };
+        let replaced = entries.insert(named.key, entry);
+        // Outside the lock, as all that is dropped: it may ask the manager.
+        drop(state);
+        drop(replaced);
+        Ok(())
     }
 
     /// Removes a resource from the manager. Its holders keep it.

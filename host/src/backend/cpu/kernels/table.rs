@@ -9,6 +9,7 @@ use std::sync::PoisonError;
 
 use smallvec::SmallVec;
 
+use crate::device::DeviceContext;
 use crate::device::KernelError;
 use crate::device::Resource;
 use crate::kernels::scratch;
@@ -60,7 +61,7 @@ pub(super) struct Table {
     entries: Mutex<Entries>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Entries {
     is_initialized: bool,
     by_key: HashMap<Item, Item>,
@@ -373,6 +374,21 @@ impl Resource for Table {
         let bytes =
             |(key, value): (&Item, &Item)| key.len_bytes() + value.len_bytes() + ENTRY_BYTES;
         entries.by_key.iter().map(bytes).sum()
+    }
+
+    fn moved(
+        &self,
+        _: &dyn DeviceContext,
+        _: &dyn DeviceContext,
+    ) -> Option<Result<Arc<dyn Resource>, KernelError>> {
+        // Tables are in the host's memory.
+        let moved = Self {
+            kind: self.kind,
+            signature: self.signature.clone(),
+            reserved: self.reserved.clone(),
+            entries: Mutex::new(self.lock().clone()),
+        };
+        Some(Ok(Arc::new(moved)))
     }
 }
 

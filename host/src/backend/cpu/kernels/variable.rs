@@ -12,6 +12,7 @@ use crate::backend::plan::attr::bool_attr;
 use crate::backend::plan::attr::type_attr;
 use crate::backend::types::ARITHMETIC;
 use crate::device::ContainerInfo;
+use crate::device::DeviceContext;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
@@ -79,6 +80,20 @@ impl Resource for Variable {
         self.lock()
             .as_ref()
             .map_or(0, |value| value.len_bytes() as u64)
+    }
+
+    fn moved(
+        &self,
+        from: &dyn DeviceContext,
+        to: &dyn DeviceContext,
+    ) -> Option<Result<Arc<dyn Resource>, KernelError>> {
+        let value = self.lock().clone();
+        let copy = |value: Tensor| to.copy_from_host(&from.copy_to_host(&value)?);
+        let moved = value.map(copy).transpose().map(|value| Self {
+            dtype: self.dtype,
+            value: Mutex::new(value),
+        });
+        Some(moved.map(|variable| Arc::new(variable) as _))
     }
 }
 
