@@ -225,6 +225,7 @@ const WITHOUT_KERNELS: Reasons = &[
     ("TensorScatterMin", RARE),
     ("TensorScatterSub", RARE),
     ("TensorScatterUpdate", RARE),
+    ("TensorStridedSliceUpdate", RARE),
     ("TopK", RARE),
     ("TopKV2", RARE),
     ("Unique", RARE),

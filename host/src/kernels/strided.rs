@@ -92,6 +92,16 @@ impl StridedCopy {
         n_input == self.n_elements && (n_input == 0 || whole && self.start == 0)
     }
 
+    /// Returns the index in the input of each element of the result, in the order of the result.
+    pub fn positions(&self) -> impl Iterator<Item = usize> + '_ {
+        let mut position = Position::at(self.start, &self.axes, 0);
+        (0..self.n_elements).map(move |_| {
+            let offset = position.offset;
+            position.advance(&self.axes);
+            offset
+        })
+    }
+
     /// Copies `input` to `out`.
     ///
     /// # Panics
@@ -294,6 +304,8 @@ mod tests {
         let mut out = vec![u32::MAX; expected.len()];
         copy.apply(&input, &mut out, Threads::single());
         assert_eq!(out, expected, "{axes:?}");
+        let positions: Vec<u32> = copy.positions().map(|index| input[index]).collect();
+        assert_eq!(positions, expected, "{axes:?}");
         // Parts may start anywhere, as they do for threads.
         for first in 0..out.len() {
             let mut part = vec![u32::MAX; (out.len() - first).min(5)];

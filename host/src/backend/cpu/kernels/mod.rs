@@ -66,12 +66,14 @@ mod tensor_list;
 mod top_k;
 mod unicode;
 mod variable;
+mod variable_scatter;
 mod volume;
 
 /// Adds all kernels of CPU devices.
 pub(super) fn register(registry: &mut KernelRegistry) {
     host::register(registry);
     variable::register(registry);
+    variable_scatter::register(registry);
     math::register(registry);
     elementwise::register(registry);
     logic::register(registry);
