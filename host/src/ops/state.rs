@@ -173,6 +173,12 @@ fn variables() -> Vec<OpDef> {
             .stateful(),
         op("SaveV2", "prefix: string, tensor_names: string, shape_and_slices: string, tensors: dtypes", "", "dtypes: list(type) >= 1")
             .stateful(),
+        op("ShardedFilename", "basename: string, shard: int32, num_shards: int32", "filename: string", "")
+            .with_shape(scalars),
+        op("ShardedFilespec", "basename: string, num_shards: int32", "filename: string", "")
+            .with_shape(scalars),
+        op("MergeV2Checkpoints", "checkpoint_prefixes: string, destination_prefix: string", "", "delete_old_dirs: bool = true; allow_missing_files: bool = false")
+            .stateful(),
         op("RestoreV2", "prefix: string, tensor_names: string, shape_and_slices: string", "tensors: dtypes", "dtypes: list(type) >= 1")
             .stateful()
             .with_shape(unknown),

@@ -48,6 +48,8 @@ mod random_state;
 mod recurrent;
 mod reduce;
 mod resample;
+#[cfg(feature = "graphdef")]
+mod saver;
 mod scatter;
 mod search;
 mod segment;
@@ -110,6 +112,8 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     random_samples::register(registry);
     random_state::register(registry);
     recurrent::register(registry);
+    #[cfg(feature = "graphdef")]
+    saver::register(registry);
     scatter::register(registry);
     search::register(registry);
     segment::register(registry);
