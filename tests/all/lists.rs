@@ -42,9 +42,10 @@ struct Case<'a> {
 }
 
 /// All files of programs.
-const FILES: [&str; 2] = [
+const FILES: [&str; 3] = [
     include_str!("lists/cases.txt"),
     include_str!("lists/variables.txt"),
+    include_str!("lists/queues.txt"),
 ];
 
 fn cases() -> Vec<Case<'static>> {

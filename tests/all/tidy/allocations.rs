@@ -17,7 +17,7 @@ const ALLOCATIONS: [&str; 8] = [
 ];
 
 /// Accepted calls: file, a part of the line, and why the size stays small whatever the input.
-const BOUNDED: [(&str, &str, &str); 49] = [
+const BOUNDED: [(&str, &str, &str); 58] = [
     ("", "rank)", "a tensor has 254 dimensions at most"),
     ("", ".rank())", "a tensor has 254 dimensions at most"),
     ("", "dims.len())", "a tensor has 254 dimensions at most"),
@@ -163,6 +163,35 @@ const BOUNDED: [(&str, &str, &str); 49] = [
         "kernels/parallel.rs",
         "Vec<Mutex<&mut [T]>>",
         "some per thread",
+    ),
+    ("kernels/queue.rs", "Vec<Tensor>", "one per component"),
+    ("kernels/queue.rs", "Vec<DType>", "one per component"),
+    ("kernels/queue.rs", "Vec<PartialShape>", "one per component"),
+    (
+        "kernels/queue.rs",
+        "Vec<Tuple>",
+        "elements that the queue has held",
+    ),
+    (
+        "kernels/queue.rs",
+        "Vec<Ended>",
+        "one per execution that waits",
+    ),
+    ("kernels/queue.rs", "vec![element]", "one element"),
+    (
+        "kernels/queues.rs",
+        "Vec<PartialShape>",
+        "one per component",
+    ),
+    (
+        "kernels/queues.rs",
+        "with_capacity(n_given)",
+        "one per component",
+    ),
+    (
+        "kernels/queues.rs",
+        "Vec<Tuple>",
+        "elements that the queue has held",
     ),
     (
         "kernels/saver.rs",

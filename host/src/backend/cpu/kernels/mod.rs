@@ -41,6 +41,8 @@ mod pad;
 mod partition;
 mod patches;
 mod quantize;
+mod queue;
+mod queues;
 mod ragged;
 mod random;
 mod random_samples;
@@ -107,6 +109,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     partition::register(registry);
     patches::register(registry);
     quantize::register(registry);
+    queues::register(registry);
     ragged::register(registry);
     random::register(registry);
     random_samples::register(registry);
