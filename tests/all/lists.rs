@@ -42,10 +42,11 @@ struct Case<'a> {
 }
 
 /// All files of programs.
-const FILES: [&str; 3] = [
+const FILES: [&str; 4] = [
     include_str!("lists/cases.txt"),
     include_str!("lists/variables.txt"),
     include_str!("lists/queues.txt"),
+    include_str!("lists/sparse.txt"),
 ];
 
 fn cases() -> Vec<Case<'static>> {

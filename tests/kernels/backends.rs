@@ -100,6 +100,7 @@ const UNSUPPORTED: Reasons = &[
     ("elementwise::TruncateDiv: floats", RARE),
     ("random::", RARE),
     ("sparse::", RARE),
+    ("sparse_join::", RARE),
     ("sparse_segment::", RARE),
     ("strings::", TEXT),
 ];
