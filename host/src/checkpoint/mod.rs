@@ -5,6 +5,7 @@
 //! the tensor, and never other numbers. Memory stays in proportion to the files.
 
 mod error;
+#[cfg(any(test, feature = "kernels"))]
 mod merge;
 mod objects;
 mod proto;
@@ -18,8 +19,10 @@ mod tests;
 mod write;
 
 pub use error::CheckpointError;
+#[cfg(any(test, feature = "kernels"))]
 pub(crate) use merge::merge_checkpoints;
 pub use write::write_checkpoint;
+#[cfg(any(test, feature = "kernels"))]
 pub(crate) use write::write_slices;
 
 use std::collections::BTreeMap;
