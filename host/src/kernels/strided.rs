@@ -94,7 +94,11 @@ impl StridedCopy {
 
     /// Returns the index in the input of each element of the result, in the order of the result.
     pub fn positions(&self) -> impl Iterator<Item = usize> + '_ {
-        let mut position = Position::at(self.start, &self.axes, 0);
+        // Not by `Position::at`, which divides by sizes: they may be 0.
+        let mut position = Position {
+            index: SmallVec::from_elem(0, self.axes.len()),
+            offset: self.start,
+        };
         (0..self.n_elements).map(move |_| {
             let offset = position.offset;
             position.advance(&self.axes);
