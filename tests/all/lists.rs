@@ -1,6 +1,7 @@
-//! Lists, arrays and stacks of tensors, and checks: programs with the results of TensorFlow.
+//! Lists, arrays and stacks of tensors, checks, variables, queues and sparse tensors: programs with
+//! the results of TensorFlow.
 //!
-//! A program of `lists/cases.txt` is a name after `==`, and one operation per line:
+//! A program of the files `lists/*.txt` is a name after `==`, and one operation per line:
 //!
 //! ```text
 //! name = Op argument.. ; attribute=value.. ; ^control..
@@ -9,8 +10,9 @@
 //! An argument is a value (`name` or `name:slot`), several in braces, or a constant: `1` is int32,
 //! `1.` float, `'a'` string; `i64[1]` and `i64:1` are int64; `empty[0,2]`, `empty32[0]` and
 //! `empty64[0]` have no elements. A question mark before a constant makes it a feed of unknown
-//! shape, which only kernels can check. A line `>` is a fetch with its value; `!` is a part of the
-//! error that the program ends with. With `!!`, TensorFlow does not refuse the program.
+//! shape, which only kernels can check. Attributes in braces are lists. A line `once` says that a
+//! second run of the session has other results. A line `>` is a fetch with its value; `!` is a part
+//! of the error that the program ends with. With `!!`, TensorFlow does not refuse the program.
 
 use std::collections::HashMap;
 
@@ -36,11 +38,20 @@ struct Case<'a> {
     lines: Vec<&'a str>,
     fetches: Vec<(&'a str, &'a str)>,
     refusal: Option<&'a str>,
+    is_run_once: bool,
 }
+
+/// All files of programs.
+const FILES: [&str; 4] = [
+    include_str!("lists/cases.txt"),
+    include_str!("lists/variables.txt"),
+    include_str!("lists/queues.txt"),
+    include_str!("lists/sparse.txt"),
+];
 
 fn cases() -> Vec<Case<'static>> {
     let mut cases: Vec<Case<'_>> = Vec::new();
-    for line in include_str!("lists/cases.txt").lines() {
+    for line in FILES.iter().flat_map(|file| file.lines()) {
         if let Some(name) = line.strip_prefix("== ") {
             cases.push(Case {
                 name,
@@ -57,6 +68,8 @@ fn cases() -> Vec<Case<'static>> {
             case.fetches.push(fetch.split_once(' ').unwrap());
         } else if let Some(part) = line.strip_prefix("!! ").or(line.strip_prefix("! ")) {
             case.refusal = Some(part);
+        } else if line == "once" {
+            case.is_run_once = true;
         } else {
             case.lines.push(line);
         }
@@ -137,6 +150,10 @@ fn constant(token: &str) -> Tensor {
 }
 
 fn attr(text: &str) -> AttrValue {
+    if let Some(list) = text.strip_prefix('{') {
+        let items = tokens(list.trim_end_matches('}'));
+        return AttrValue::List(items.into_iter().map(attr).collect());
+    }
     if let Some(dims) = text.strip_prefix('[') {
         let dims = dims.trim_end_matches(']').split(',');
         let dims = dims
@@ -313,7 +330,8 @@ fn outcome(case: &Case<'_>, n_cpus: u32) -> Result<Vec<String>, String> {
     let targets: &[&str] = if case.refusal.is_some() { &[last] } else { &[] };
     // The second run finds nothing of the first one.
     let mut found = Vec::new();
-    for _ in 0..2 {
+    let n_runs = if case.is_run_once { 1 } else { 2 };
+    for _ in 0..n_runs {
         let tensors = session.run_with(&feeds, &fetches, targets, &RunOptions::default());
         let tensors = tensors.map_err(|error| error.to_string())?;
         found = tensors.iter().map(show).collect();

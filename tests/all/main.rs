@@ -77,6 +77,7 @@ mod placement;
 mod policy;
 #[cfg(feature = "cluster")]
 mod published;
+mod queues;
 #[cfg(feature = "cli")]
 mod random_policies;
 #[cfg(feature = "cli")]

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use placewright::backend::default_factories;
+use placewright::builder::GraphBuilder;
+use placewright::builder::Value;
 use placewright::checkpoint::Checkpoint;
 use placewright::checkpoint::write_checkpoint;
 use placewright::device::Device;
@@ -531,4 +533,81 @@ fn slices_are_put_together_and_taken_apart() {
             .to_string();
         assert!(error.contains(part), "{error}");
     }
+}
+
+/// A graph with savers: both files have the bytes of TensorFlow's `SaveV2` of the same tensors.
+#[test]
+fn savers_of_a_graph_write_and_read_what_tensorflow_writes() {
+    let folder_written = tempfile::tempdir().unwrap();
+    let prefix = folder_written.path().join("new/slices");
+    let b = GraphBuilder::new("saver");
+    let strings = |values: &[&str]| -> Value {
+        let elements = values.iter().map(|text| text.as_bytes().into()).collect();
+        let shape = match values {
+            [_] => [].into(),
+            _ => [values.len()].into(),
+        };
+        b.tensor(&Tensor::from_strings(shape, elements).unwrap())
+            .unwrap()
+    };
+    let rows = |dims: [usize; 2], first: u8| -> Value {
+        let values = (first..).take(dims[0] * dims[1]).map(f32::from);
+        let values: Vec<f32> = values.collect();
+        b.tensor(&Tensor::from_values(dims, &values).unwrap())
+            .unwrap()
+    };
+    let path = strings(&[prefix.to_str().unwrap()]);
+    b.op("SaveV2")
+        .name("save")
+        .input(path)
+        .input(strings(&["rows", "rows", "whole"]))
+        .input(strings(&["4 3 0,1:0,3", "4 3 1,3:-", ""]))
+        .inputs([rows([1, 3], 0), rows([3, 3], 3), rows([4, 3], 0)])
+        .finish()
+        .unwrap();
+    for (name, tensor, dtype) in [
+        ("restore", "rows", DType::F32),
+        ("other_type", "rows", DType::I32),
+        ("missing", "columns", DType::F32),
+    ] {
+        b.op("RestoreV2")
+            .name(name)
+            .input(path)
+            .input(strings(&[tensor, "whole"]))
+            .input(strings(&["4 3 1,1:-", ""]))
+            .attr("dtypes", vec![dtype, DType::F32])
+            .finish()
+            .unwrap();
+    }
+    let session = Session::builder()
+        .with_graph(b.finish())
+        .with_device_count("SYCL", 0)
+        .with_device_count("GPU", 0)
+        .build()
+        .unwrap();
+    let run = |fetches: &[&str], targets: &[&str]| {
+        session.run_with(&[], fetches, targets, &RunOptions::default())
+    };
+    let error = run(&["restore:0"], &[]).unwrap_err().to_string();
+    assert!(error.contains("slices.index does not exist"), "{error}");
+    run(&[], &["save"]).unwrap();
+    for suffix in ["index", "data-00000-of-00001"] {
+        let file = format!("slices.{suffix}");
+        let expected = fs::read(folder("checkpoint").join(&file)).unwrap();
+        let found = fs::read(folder_written.path().join("new").join(&file)).unwrap();
+        assert_eq!(found, expected, "{file}");
+    }
+    let found = run(&["restore:0", "restore:1"], &[]).unwrap();
+    assert_eq!(found[0].as_slice::<f32>().unwrap(), [3.0, 4.0, 5.0]);
+    assert_eq!(found[1].shape().dims(), [4, 3]);
+    let error = run(&["other_type:0"], &[]).unwrap_err().to_string();
+    assert!(
+        error.contains("slices: tensor `rows` is of type float, it is restored as int32"),
+        "{error}"
+    );
+    let error = run(&["missing:0"], &[]).unwrap_err().to_string();
+    assert!(
+        error.contains("has no tensor `columns`; it has `rows`, `whole`"),
+        "{error}"
+    );
 }

@@ -100,6 +100,7 @@ const UNSUPPORTED: Reasons = &[
     ("elementwise::TruncateDiv: floats", RARE),
     ("random::", RARE),
     ("sparse::", RARE),
+    ("sparse_join::", RARE),
     ("sparse_segment::", RARE),
     ("strings::", TEXT),
 ];
@@ -225,6 +226,7 @@ const WITHOUT_KERNELS: Reasons = &[
     ("TensorScatterMin", RARE),
     ("TensorScatterSub", RARE),
     ("TensorScatterUpdate", RARE),
+    ("TensorStridedSliceUpdate", RARE),
     ("TopK", RARE),
     ("TopKV2", RARE),
     ("Unique", RARE),

@@ -1,4 +1,4 @@
-"""Compares ops on random numbers, strings, tables and sparse tensors with TensorFlow.
+"""Compares ops on random numbers, strings, tables, sparse tensors and variables with TensorFlow.
 
     python compare_strings_random.py [--program target/release/placewright] [--seed 0]
                                      [--calls 20] [--verbose] [FAMILY ..]
@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE))
 
 import numpy as np
 
-FAMILIES = ["random", "strings", "tables", "sparse"]
+FAMILIES = ["random", "strings", "tables", "sparse", "variables"]
 
 
 def main():

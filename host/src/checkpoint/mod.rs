@@ -5,6 +5,8 @@
 //! the tensor, and never other numbers. Memory stays in proportion to the files.
 
 mod error;
+#[cfg(any(test, feature = "kernels"))]
+mod merge;
 mod objects;
 mod proto;
 mod slice;
@@ -17,7 +19,11 @@ mod tests;
 mod write;
 
 pub use error::CheckpointError;
+#[cfg(any(test, feature = "kernels"))]
+pub(crate) use merge::merge_checkpoints;
 pub use write::write_checkpoint;
+#[cfg(any(test, feature = "kernels"))]
+pub(crate) use write::write_slices;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -96,40 +102,15 @@ impl Checkpoint {
     /// [`CheckpointError`] if a file is missing, damaged or of another format.
     pub fn open(prefix: impl Into<PathBuf>) -> Result<Self, CheckpointError> {
         let prefix = prefix.into();
-        let path = with_suffix(&prefix, ".index");
-        if !path.exists() {
-            return Err(match prefix.is_file() {
-                true => CheckpointError::VersionOne { path: prefix },
-                false => CheckpointError::NotFound { prefix },
-            });
-        }
-        let remedy = "it has millions of tensors; save them as several checkpoints";
-        let bytes = files::read(&path, INDEX_BYTES_MAX, remedy);
-        let bytes = bytes.map_err(|source| CheckpointError::Read {
-            path: path.clone(),
-            source,
-        })?;
-        let malformed = |(offset, problem)| CheckpointError::Malformed {
-            path: path.clone(),
-            offset,
-            problem,
-        };
-        let mut rows = table::read(&bytes).map_err(malformed)?.into_iter();
-        let header = rows.next().filter(|(key, _)| key.is_empty());
-        let header = header.and_then(|(_, value)| BundleHeader::decode(&value[..]).ok());
-        let header = header.ok_or_else(|| malformed((0, "there is no header".to_owned())))?;
-        let n_shards = check_header(&header, &path)?;
+        let (header, rows) = read_index(&prefix)?;
+        let n_shards = check_header(&header, &with_suffix(&prefix, ".index"))?;
         let mut checkpoint = Self {
             entries: BTreeMap::new(),
             slices: BTreeMap::new(),
             shards: open_shards(&prefix, n_shards)?,
             prefix,
         };
-        for (key, value) in rows {
-            let entry = BundleEntry::decode(&value[..]).map_err(|_| {
-                let key = String::from_utf8_lossy(&key);
-                malformed((0, format!("the entry of `{key}` is malformed")))
-            })?;
+        for (key, entry) in rows {
             // Names begin with a letter, and keys of slices with 0.
             if key.starts_with(&[0]) {
                 checkpoint.slices.insert(key, entry);
@@ -411,6 +392,43 @@ impl TensorEntry {
         let bytes = self.shape.size_bytes(self.dtype).ok()?;
         Some(bytes as u64)
     }
+}
+
+/// Reads an index: its header, and its entries by key.
+fn read_index(
+    prefix: &Path,
+) -> Result<(BundleHeader, Vec<(Vec<u8>, BundleEntry)>), CheckpointError> {
+    let path = with_suffix(prefix, ".index");
+    if !path.exists() {
+        let path = prefix.to_owned();
+        return Err(match prefix.is_file() {
+            true => CheckpointError::VersionOne { path },
+            false => CheckpointError::NotFound { prefix: path },
+        });
+    }
+    let remedy = "it has millions of tensors; save them as several checkpoints";
+    let bytes = files::read(&path, INDEX_BYTES_MAX, remedy);
+    let bytes = bytes.map_err(|source| CheckpointError::Read {
+        path: path.clone(),
+        source,
+    })?;
+    let malformed = |(offset, problem)| CheckpointError::Malformed {
+        path: path.clone(),
+        offset,
+        problem,
+    };
+    let mut rows = table::read(&bytes).map_err(malformed)?.into_iter();
+    let header = rows.next().filter(|(key, _)| key.is_empty());
+    let header = header.and_then(|(_, value)| BundleHeader::decode(&value[..]).ok());
+    let header = header.ok_or_else(|| malformed((0, "there is no header".to_owned())))?;
+    let entries = rows.map(|(key, value)| match BundleEntry::decode(&value[..]) {
+        Ok(entry) => Ok((key, entry)),
+        Err(_) => {
+            let key = String::from_utf8_lossy(&key);
+            Err(malformed((0, format!("the entry of `{key}` is malformed"))))
+        }
+    });
+    Ok((header, entries.collect::<Result<_, _>>()?))
 }
 
 /// Returns the number of shards.

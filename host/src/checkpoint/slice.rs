@@ -58,6 +58,23 @@ impl Slice {
         Some((shape, slice))
     }
 
+    /// Returns the stored form of a text that [`Self::parse`] takes: all of a dimension has no
+    /// length.
+    pub(super) fn proto(text: &str) -> proto::TensorSlice {
+        let slice = text.rsplit_once(' ').map_or(text, |(_, slice)| slice);
+        let parts = slice.split(':').filter(|part| !part.is_empty());
+        let extent = |part: &str| {
+            let (start, length) = part.split_once(',')?;
+            Some(proto::Extent {
+                start: start.parse().ok()?,
+                length: Some(length.parse().ok()?),
+            })
+        };
+        proto::TensorSlice {
+            extent: parts.map(|part| extent(part).unwrap_or_default()).collect(),
+        }
+    }
+
     pub(super) fn shape(&self) -> Shape {
         self.0.iter().map(|&(_, length)| length).collect()
     }

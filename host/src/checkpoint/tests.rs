@@ -172,3 +172,88 @@ fn damaged_files_give_errors_and_never_other_numbers() {
     }
     assert!(reads_as(&prefix, &expected).unwrap());
 }
+
+#[test]
+fn slices_must_fit_their_tensor() {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("model");
+    let rows = Tensor::from_values([1, 2], &[1i32, 2]).unwrap();
+    let floats = Tensor::from_values([1, 2], &[1f32, 2.0]).unwrap();
+    for (slices, part) in [
+        (vec![("v", "2 2 0,1", &rows)], "not a slice"),
+        (
+            vec![("v", "2 2 0,2:-", &rows)],
+            "has shape [2,2], but the tensor has shape [1,2]",
+        ),
+        (
+            vec![("v", "2 2 0,1:-", &rows), ("v", "3 2 1,1:-", &rows)],
+            "of another tensor",
+        ),
+        (
+            vec![("v", "2 2 0,1:-", &rows), ("v", "2 2 1,1:-", &floats)],
+            "of another tensor",
+        ),
+        (
+            vec![("v", "2 2 0,1:-", &rows), ("v", "2 2 0,1:-", &rows)],
+            "two tensors have this name",
+        ),
+        (
+            vec![("v", "2 2 0,1:-", &rows), ("v", "", &rows)],
+            "two tensors have this name",
+        ),
+    ] {
+        let error = write_slices(&prefix, slices).unwrap_err().to_string();
+        assert!(error.contains("tensor `v`: "), "{error}");
+        assert!(error.contains(part), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn checkpoints_of_several_devices_become_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let [first, second] = [1, 3].map(|n| Tensor::from_values([1, 2], &[n, n + 1]).unwrap());
+    write_slices(
+        &at("a"),
+        vec![("v", "2 2 0,1:-", &first), ("x", "", &first)],
+    )
+    .unwrap();
+    write_slices(
+        &at("b"),
+        vec![("v", "2 2 1,1:-", &second), ("y", "", &second)],
+    )
+    .unwrap();
+    let error = merge_checkpoints(&[at("a"), at("c")], &at("all"), false);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("c.index does not exist"), "{error}");
+    merge_checkpoints(&[at("a"), at("c"), at("b")], &at("all"), true).unwrap();
+    let mut files: Vec<String> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort();
+    assert_eq!(
+        files,
+        [
+            "all.data-00000-of-00002",
+            "all.data-00001-of-00002",
+            "all.index"
+        ]
+    );
+    let checkpoint = Checkpoint::open(at("all")).unwrap();
+    let values = |name: &str| {
+        let value = tensor(&checkpoint.read(name).unwrap());
+        value.as_slice::<i32>().unwrap().to_vec()
+    };
+    assert_eq!(values("v"), [1, 2, 3, 4]);
+    assert_eq!(values("x"), [1, 2]);
+    assert_eq!(values("y"), [3, 4]);
+    write_slices(&at("other"), vec![("x", "", &second)]).unwrap();
+    let error = merge_checkpoints(&[at("all"), at("other")], &at("both"), false);
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("tensor `x`: another one of the checkpoints"),
+        "{error}"
+    );
+}

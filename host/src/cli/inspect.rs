@@ -130,7 +130,7 @@ pub(super) fn run(
         }
         GraphPath::SavedModel(folder) => {
             let model = SavedModel::open(folder)?;
-            let (summary, row) = of_model(&model, command, registry, &import_options)?;
+            let (summary, row) = of_model(&model, command, &import_options)?;
             (summary, Some(row))
         }
     };
@@ -157,13 +157,12 @@ pub(super) fn run(
 fn of_model(
     model: &SavedModel,
     command: &InspectCommand,
-    registry: &Registry,
     import_options: &ImportOptions,
 ) -> Result<(GraphSummary, ModelRow)> {
     let options = command.model.to_options();
     let signatures = model.signatures(&options.tags)?;
     let summarize = |options: &SavedModelOptions| {
-        let summary = model.summary(options, registry.ops(), import_options)?;
+        let summary = model.summary(options, import_options)?;
         Ok::<_, SavedModelError>((summary, model.selected(options)?))
     };
     let (summary, selected) = match (summarize(&options), signatures.first()) {

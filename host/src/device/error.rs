@@ -111,6 +111,12 @@ pub enum KernelError {
     /// The run was cancelled.
     #[error("cancelled")]
     Cancelled,
+    /// A queue or counter has reached its end.
+    #[error("{0}")]
+    OutOfRange(String),
+    /// The queue is closed.
+    #[error("{0}")]
+    Closed(String),
     /// One node of a [`Cluster`](super::Cluster) has failed. The executor reports the error as that
     /// of this node.
     #[error("node {} of a cluster failed", node.0)]

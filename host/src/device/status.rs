@@ -138,7 +138,8 @@ impl KernelError {
             Self::Tensor(error) => of_tensor(error),
             Self::Device(error) => error.code(),
             Self::Resource(error) => error.code(),
-            Self::Cancelled => StatusCode::Cancelled,
+            Self::Cancelled | Self::Closed(_) => StatusCode::Cancelled,
+            Self::OutOfRange(_) => StatusCode::OutOfRange,
             Self::InNode { source, .. } => source.code(),
         }
     }

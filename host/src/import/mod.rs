@@ -1,6 +1,7 @@
 //! Imports a binary GraphDef into a [`crate::graph::Graph`]. No other module uses protobuf.
 //!
-//! The file is split into nodes (`wire`), inputs are resolved and nodes ordered (`order`). Then the
+//! The file is split into nodes (`wire`), and reference variables become resources (`references`).
+//! Inputs are resolved and nodes ordered (`order`). Then the
 //! attributes of each node are read (`attrs`, `tensor`), the node is checked against its op, and
 //! its shapes are inferred (`nodes`). The file is untrusted: every malformed file gives an
 //! [`ImportError`] that names the node, and memory stays in proportion to the file. Tensor contents
@@ -21,6 +22,8 @@ mod nodes;
 mod order;
 pub(crate) mod proto;
 mod recognise;
+mod references;
+pub(crate) mod rewrite;
 mod tensor;
 #[cfg(test)]
 mod tests;
@@ -130,13 +133,14 @@ pub(crate) fn split_file(bytes: &Bytes, options: &ImportOptions) -> Result<Parts
     split(bytes, options)
 }
 
-/// Splits a GraphDef into nodes and functions.
+/// Splits a GraphDef into nodes and functions. Reference variables become resources.
 ///
 /// # Errors
 /// [`ImportError`] if the bytes are malformed.
 pub(crate) fn split(bytes: &Bytes, options: &ImportOptions) -> Result<Parts, ImportError> {
     let mut parts = wire::split(bytes, options)?;
     functions::drop_repeated(&mut parts.functions)?;
+    references::to_resources(&mut parts.nodes);
     Ok(parts)
 }
 

@@ -24,6 +24,7 @@ use super::proto::TextEntry;
 use super::proto::Value;
 use super::proto::VersionDef;
 use crate::graph::Graph;
+use crate::graph::NodeId;
 use crate::ops::OpRegistry;
 use crate::tensor::DType;
 
@@ -678,4 +679,115 @@ fn versions_that_do_not_say_change_nothing() {
     assert_eq!(import(&[]), 0);
     assert_eq!(import(&[24, 0]), 24);
     assert_eq!(import(&[0, 30, 24]), 24);
+}
+
+fn variable(name: &'static str, dims: &[i64]) -> NodeDef {
+    let attrs = vec![
+        attr("dtype", FLOAT),
+        attr("shape", Value::Shape(shape(dims))),
+    ];
+    node(name, "VariableV2", &[], attrs)
+}
+
+/// Returns each node as `name = Op(inputs)`.
+fn lines(nodes: Vec<NodeDef>) -> Vec<String> {
+    let graph = import(&graph(nodes)).unwrap();
+    let mut lines: Vec<String> = graph
+        .nodes()
+        .map(|node| {
+            let inputs = graph
+                .data_inputs(node)
+                .map(|tensor| graph.tensor_name(tensor));
+            let mut inputs: Vec<String> = inputs.collect();
+            let all = graph.predecessors().row(node.index());
+            let controls = all[inputs.len()..].iter();
+            inputs.extend(controls.map(|&from| format!("^{}", graph.node_name(NodeId(from)))));
+            let (name, op) = (graph.node_name(node), graph.op(node));
+            format!("{name} = {op}({})", inputs.join(", "))
+        })
+        .collect();
+    lines.sort();
+    lines
+}
+
+/// A value is read when its reader has its other inputs, and after what has changed the variable.
+#[test]
+fn reference_variables_become_resources() {
+    let nodes = vec![
+        variable("v", &[2]),
+        placeholder("x", &[2]),
+        node("neg", "Neg", &["x"], t()),
+        node("set", "Assign", &["v", "neg"], t()),
+        node("add", "AssignAdd", &["set", "x", "^neg"], t()),
+        node("id", "Identity", &["v", "^add"], t()),
+        node("sum", "AddV2", &["add", "neg"], t()),
+        node("twice", "AddV2", &["v", "v"], t()),
+        node(
+            "is",
+            "IsVariableInitialized",
+            &["v"],
+            vec![attr("dtype", FLOAT)],
+        ),
+    ];
+    assert_eq!(
+        lines(nodes),
+        [
+            "add = ReadVariableOp(v/handle:0, ^add/change)",
+            "add/change = AssignAddVariableOp(v/handle:0, x:0, ^neg, ^set)",
+            "id = ReadVariableOp(v/handle:0, ^add)",
+            "is = VarIsInitializedOp(v/handle:0)",
+            "neg = Neg(x:0)",
+            "set = ReadVariableOp(v/handle:0, ^set/change)",
+            "set/change = AssignVariableOp(v/handle:0, neg:0)",
+            "sum = AddV2(sum/read:0, neg:0)",
+            "sum/read = ReadVariableOp(v/handle:0, ^add, ^neg)",
+            "twice = AddV2(twice/read:0, twice/read:0)",
+            "twice/read = ReadVariableOp(v/handle:0)",
+            "v = ReadVariableOp(v/handle:0)",
+            "v/handle = VarHandleOp()",
+            "x = Placeholder()",
+        ]
+    );
+}
+
+#[test]
+fn references_pass_through_branches_as_handles() {
+    let predicate = node(
+        "p",
+        "Placeholder",
+        &[],
+        vec![attr("dtype", Value::Type(10))],
+    );
+    let nodes = vec![
+        variable("v", &[2]),
+        placeholder("x", &[2]),
+        predicate,
+        node("switch", "RefSwitch", &["v", "p"], t()),
+        node("set", "Assign", &["switch:1", "x"], t()),
+        node("neg", "Neg", &["switch:0"], t()),
+    ];
+    assert_eq!(
+        lines(nodes)[..4],
+        [
+            "neg = Neg(neg/read:0)",
+            "neg/read = ReadVariableOp(switch:0)",
+            "p = Placeholder()",
+            "set = ReadVariableOp(switch:1, ^set/change)",
+        ]
+    );
+}
+
+#[test]
+fn variables_that_are_assigned_any_shape_have_an_unknown_one() {
+    let any = vec![attr("T", FLOAT), attr("validate_shape", Value::B(false))];
+    let nodes = vec![
+        variable("v", &[2]),
+        placeholder("x", &[3]),
+        node("set", "Assign", &["v", "x"], any),
+        node("sum", "AddV2", &["set", "x"], t()),
+    ];
+    let graph = import(&graph(nodes)).unwrap();
+    let set = graph.find_node("set").unwrap();
+    let shape = graph.tensor_shape(graph.output(set, 0).unwrap());
+    assert_eq!(shape.to_string(), "<unknown>");
 }

@@ -114,6 +114,16 @@ pub fn list<T>(n: usize) -> Result<Vec<T>, KernelError> {
     Ok(list)
 }
 
+/// Collects items into such a list.
+///
+/// # Errors
+/// As [`list`].
+pub fn collected<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>, KernelError> {
+    let mut collected = list(items.len())?;
+    collected.extend(items);
+    Ok(collected)
+}
+
 /// Returns the error of an allocation that the system refused.
 pub(crate) fn out_of_memory(requested_bytes: usize) -> KernelError {
     KernelError::Tensor(TensorError::OutOfMemory(OutOfMemory {

@@ -92,6 +92,20 @@ impl StridedCopy {
         n_input == self.n_elements && (n_input == 0 || whole && self.start == 0)
     }
 
+    /// Returns the index in the input of each element of the result, in the order of the result.
+    pub fn positions(&self) -> impl Iterator<Item = usize> + '_ {
+        // Not by `Position::at`, which divides by sizes: they may be 0.
+        let mut position = Position {
+            index: SmallVec::from_elem(0, self.axes.len()),
+            offset: self.start,
+        };
+        (0..self.n_elements).map(move |_| {
+            let offset = position.offset;
+            position.advance(&self.axes);
+            offset
+        })
+    }
+
     /// Copies `input` to `out`.
     ///
     /// # Panics
@@ -294,6 +308,8 @@ mod tests {
         let mut out = vec![u32::MAX; expected.len()];
         copy.apply(&input, &mut out, Threads::single());
         assert_eq!(out, expected, "{axes:?}");
+        let positions: Vec<u32> = copy.positions().map(|index| input[index]).collect();
+        assert_eq!(positions, expected, "{axes:?}");
         // Parts may start anywhere, as they do for threads.
         for first in 0..out.len() {
             let mut part = vec![u32::MAX; (out.len() - first).min(5)];

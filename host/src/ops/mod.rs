@@ -21,6 +21,7 @@ mod math;
 mod matrix;
 mod misc;
 mod nn;
+mod queues;
 mod random;
 mod reduce;
 mod registry;

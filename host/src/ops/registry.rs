@@ -16,6 +16,7 @@ use super::math;
 use super::matrix;
 use super::misc;
 use super::nn;
+use super::queues;
 use super::random;
 use super::reduce;
 use super::segments;
@@ -82,6 +83,7 @@ impl Default for OpRegistry {
             matrix::ops(),
             misc::ops(),
             nn::ops(),
+            queues::ops(),
             random::ops(),
             reduce::ops(),
             segments::ops(),

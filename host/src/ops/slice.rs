@@ -61,6 +61,19 @@ pub(super) fn ops() -> Vec<OpDef> {
                 Ok(vec![gathered_from(table, context.shape(1), batch, batch)?])
             })
             .with_work(reads_what_it_writes),
+        op("ResourceGatherNd", "resource: resource, indices: Tindices", "output: dtype", "dtype: type; Tindices: {int32, int64}")
+            .stateful()
+            .with_shape(|context| match context.handle(0) {
+                Some((_, params)) => gathered_nd_from(context, params),
+                None => Ok(vec![PartialShape::unknown()]),
+            })
+            .with_work(reads_what_it_writes),
+        op("StridedSliceAssign", "ref: Ref(T), begin: Index, end: Index, strides: Index, value: T", "output_ref: Ref(T)", MASKS)
+            .with_shape(same_as_input),
+        op("ResourceStridedSliceAssign", "ref: resource, begin: Index, end: Index, strides: Index, value: T", "", MASKS)
+            .stateful(),
+        op("TensorStridedSliceUpdate", "input: T, begin: Index, end: Index, strides: Index, value: T", "output: T", MASKS)
+            .with_shape(same_as_input),
         op("ScatterNd", "indices: Tindices, updates: T, shape: Tindices", "output: T", "T: type; Tindices: {int16, int32, int64}; bad_indices_policy: string = ''")
             .with_shape(|context| Ok(vec![context.shape_from_input(2)?])),
     ];
@@ -398,15 +411,19 @@ fn gathered_from(
 
 /// `indices[..-1] + params[indices[-1]..]`.
 fn gathered_nd(context: &InferenceContext<'_>) -> Shapes {
+    gathered_nd_from(context, context.shape(0))
+}
+
+fn gathered_nd_from(context: &InferenceContext<'_>, from: &PartialShape) -> Shapes {
     let indices = context.dims_of_rank_at_least(1, 1)?;
-    let (Some(params), Some([rows @ .., Some(depth)])) = (context.shape(0).dims(), indices) else {
+    let (Some(params), Some([rows @ .., Some(depth)])) = (from.dims(), indices) else {
         return Ok(vec![PartialShape::unknown()]);
     };
     let Some(rest) = params.get(*depth..) else {
         return Err(ShapeError::new(format!(
             "indices of shape {} name {depth} axes of params of shape {}",
             context.shape(1),
-            context.shape(0)
+            from
         )));
     };
     Ok(vec![rows.iter().chain(rest).copied().collect()])

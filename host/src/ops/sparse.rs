@@ -14,6 +14,7 @@ use crate::tensor::PartialShape;
 /// Ops of this family.
 pub(super) fn ops() -> Vec<OpDef> {
     let mut ops = sparse();
+    ops.extend(joined());
     ops.extend(ragged());
     ops.extend(counts());
     ops
@@ -113,6 +114,85 @@ fn sparse() -> Vec<OpDef> {
     ]
 }
 
+/// Ops whose result is sparse, and reductions.
+fn joined() -> Vec<OpDef> {
+    let result = "output_indices: int64, output_values: T, output_shape: int64";
+    let sparse = |rank: Dim| {
+        Ok(vec![
+            PartialShape::new(&[None, rank]),
+            PartialShape::of_rank(1),
+            PartialShape::new(&[rank]),
+        ])
+    };
+    let mut ops = vec![
+        op(
+            "SparseConcat",
+            "indices: N * int64, values: N * T, shapes: N * int64",
+            result,
+            "concat_dim: int; N: int >= 2; T: type",
+        )
+        .with_shape(move |context| {
+            let n = context.n_inputs() / 3;
+            let mut rank = None;
+            for index in 0..n {
+                context.shape_of_rank(n + index, 1)?;
+                let found = context.shape_of_rank(2 * n + index, 1)?.dim(0);
+                rank = merge_dims(rank, found, "ranks of sparse tensors")?;
+                let found = context.shape_of_rank(index, 2)?.dim(1);
+                rank = merge_dims(rank, found, "ranks of sparse tensors")?;
+            }
+            sparse(rank)
+        }),
+        op(
+            "SparseSlice",
+            "indices: int64, values: T, shape: int64, start: int64, size: int64",
+            result,
+            "T: type",
+        )
+        .with_shape(move |context| {
+            let rank = context.shape_of_rank(2, 1)?.dim(0);
+            let found = context.shape_of_rank(0, 2)?.dim(1);
+            sparse(merge_dims(rank, found, "ranks of sparse tensors")?)
+        }),
+        op(
+            "SparseAdd",
+            "a_indices: int64, a_values: T, a_shape: int64, b_indices: int64, b_values: T, \
+             b_shape: int64, thresh: Treal",
+            "sum_indices: int64, sum_values: T, sum_shape: int64",
+            "T: numbertype; Treal: realnumbertype",
+        )
+        .with_shape(move |context| sparse(context.shape_of_rank(2, 1)?.dim(0))),
+        op(
+            "DenseToDenseSetOperation",
+            "set1: T, set2: T",
+            "result_indices: int64, result_values: T, result_shape: int64",
+            "set_operation: string; validate_indices: bool = true; \
+             T: {int8, int16, int32, int64, uint8, uint16, string}",
+        )
+        .with_shape(move |context| {
+            context.dims_of_rank_at_least(0, 2)?;
+            context.dims_of_rank_at_least(1, 2)?;
+            sparse(context.shape(0).rank().or(context.shape(1).rank()))
+        }),
+    ];
+    for (name, types) in [("Sum", "numbertype"), ("Max", "realnumbertype")] {
+        let inputs = "input_indices: int64, input_values: T, input_shape: int64, \
+                      reduction_axes: int32";
+        let attrs = format!("keep_dims: bool = false; T: {types}");
+        ops.push(op(
+            &format!("SparseReduce{name}"),
+            inputs,
+            "output: T",
+            &attrs,
+        ));
+        ops.push(
+            op(&format!("SparseReduce{name}Sparse"), inputs, result, &attrs)
+                .with_shape(move |_| sparse(None)),
+        );
+    }
+    ops
+}
+
 fn transposed(is_transposed: bool, rows: Dim, columns: Dim) -> [Dim; 2] {
     if is_transposed {
         [columns, rows]
@@ -152,6 +232,43 @@ fn ragged() -> Vec<OpDef> {
                 PartialShape::new(&[n]),
                 PartialShape::new(&[rank]),
             ])
+        }),
+        op(
+            "RaggedTensorToVariant",
+            "rt_nested_splits: RAGGED_RANK * Tsplits, rt_dense_values: Tvalues",
+            "encoded_ragged: variant",
+            "RAGGED_RANK: int >= 0; Tvalues: type; Tsplits: {int32, int64} = DT_INT64; \
+             batched_input: bool",
+        )
+        .with_shape(|context| {
+            let last = context.n_inputs() - 1;
+            for index in 0..last {
+                context.shape_of_rank(index, 1)?;
+            }
+            if !context.bool("batched_input")? {
+                return Ok(vec![PartialShape::scalar()]);
+            }
+            let n_rows = match last {
+                0 => context
+                    .dims_of_rank_at_least(0, 1)?
+                    .and_then(|dims| dims[0]),
+                _ => context.shape(0).dim(0).and_then(|n| n.checked_sub(1)),
+            };
+            Ok(vec![PartialShape::new(&[n_rows])])
+        }),
+        op(
+            "RaggedTensorFromVariant",
+            "encoded_ragged: variant",
+            "output_nested_splits: output_ragged_rank * Tsplits, output_dense_values: Tvalues",
+            "input_ragged_rank: int >= -1; output_ragged_rank: int >= 0; Tvalues: type; \
+             Tsplits: {int32, int64} = DT_INT64",
+        )
+        .with_shape(|context| {
+            let mut shapes = vec![PartialShape::of_rank(1); context.n_outputs()];
+            if let Some(last) = shapes.last_mut() {
+                *last = PartialShape::unknown();
+            }
+            Ok(shapes)
         }),
         op(
             "RaggedRange",

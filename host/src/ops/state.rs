@@ -117,7 +117,8 @@ fn constants() -> Vec<OpDef> {
 }
 
 fn variables() -> Vec<OpDef> {
-    let mut ops = vec![
+    let mut ops = scatters();
+    ops.extend([
         op("Variable", "", "ref: Ref(dtype)", "shape: shape; dtype: type; container: string = ''; shared_name: string = ''")
             .stateful()
             .with_shape(|context| {
@@ -172,10 +173,21 @@ fn variables() -> Vec<OpDef> {
             .stateful(),
         op("SaveV2", "prefix: string, tensor_names: string, shape_and_slices: string, tensors: dtypes", "", "dtypes: list(type) >= 1")
             .stateful(),
+        op("ShardedFilename", "basename: string, shard: int32, num_shards: int32", "filename: string", "")
+            .with_shape(scalars),
+        op("ShardedFilespec", "basename: string, num_shards: int32", "filename: string", "")
+            .with_shape(scalars),
+        op("MergeV2Checkpoints", "checkpoint_prefixes: string, destination_prefix: string", "", "delete_old_dirs: bool = true; allow_missing_files: bool = false")
+            .stateful(),
         op("RestoreV2", "prefix: string, tensor_names: string, shape_and_slices: string", "tensors: dtypes", "dtypes: list(type) >= 1")
             .stateful()
             .with_shape(unknown),
-    ];
+        op("CountUpTo", "ref: Ref(T)", "output: T", "limit: int; T: {int32, int64}")
+            .with_shape(scalars),
+        op("ResourceCountUpTo", "resource: resource", "output: T", "limit: int; T: {int32, int64}")
+            .stateful()
+            .with_shape(scalars),
+    ]);
     for name in ["AssignAdd", "AssignSub"] {
         ops.push(
             op(
@@ -204,6 +216,75 @@ fn variables() -> Vec<OpDef> {
         );
     }
     ops
+}
+
+/// Ops that change a part of a variable.
+fn scatters() -> Vec<OpDef> {
+    let locking = "Tindices: {int32, int64}; use_locking: bool = true";
+    let mut ops = Vec::new();
+    for name in ["Update", "Add", "Sub", "Mul", "Div", "Min", "Max"] {
+        let dtype = match name {
+            "Update" => "type",
+            _ => "numbertype",
+        };
+        ops.push(
+            op(
+                &format!("Scatter{name}"),
+                "ref: Ref(T), indices: Tindices, updates: T",
+                "output_ref: Ref(T)",
+                &format!("T: {dtype}; {locking}"),
+            )
+            .with_shape(same_as_input)
+            .with_work(of_updates),
+        );
+        ops.push(
+            op(
+                &format!("ResourceScatter{name}"),
+                "resource: resource, indices: Tindices, updates: dtype",
+                "",
+                &format!("dtype: {dtype}; Tindices: {{int32, int64}}"),
+            )
+            .stateful()
+            .with_work(of_updates),
+        );
+    }
+    for name in ["Update", "Add", "Sub", "Min", "Max"] {
+        let attrs = format!("T: type; {locking}; bad_indices_policy: string = ''");
+        ops.push(
+            op(
+                &format!("ScatterNd{name}"),
+                "ref: Ref(T), indices: Tindices, updates: T",
+                "output_ref: Ref(T)",
+                &attrs,
+            )
+            .with_shape(same_as_input)
+            .with_work(of_updates),
+        );
+        ops.push(
+            op(
+                &format!("ResourceScatterNd{name}"),
+                "ref: resource, indices: Tindices, updates: T",
+                "",
+                &attrs,
+            )
+            .stateful()
+            .with_work(of_updates),
+        );
+    }
+    ops
+}
+
+/// The updates are read, and as many elements of the variable are read and written.
+fn of_updates(context: &InferenceContext<'_>, _: &[Output]) -> Work {
+    let traffic = context.traffic_only(&[]);
+    let updated = context.shape(2).size_bytes(context.dtype(2)).unwrap_or(0);
+    Work {
+        flops: context.input_elements(2),
+        traffic_bytes: traffic
+            .traffic_bytes
+            .saturating_add(updated.saturating_mul(2)),
+        ..traffic
+    }
 }
 
 /// Arguments and results of functions, and the two ends of a transfer.

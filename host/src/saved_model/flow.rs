@@ -9,17 +9,17 @@ use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
 
-use super::nodes::attr;
-use super::nodes::by_name;
-use super::nodes::data_inputs;
-use super::nodes::functions_of;
-use super::nodes::name;
-use super::nodes::op;
-use super::nodes::split;
 use crate::import::Parts;
 use crate::import::proto::FunctionDef;
 use crate::import::proto::NodeDef;
 use crate::import::proto::Value;
+use crate::import::rewrite::attr;
+use crate::import::rewrite::by_name;
+use crate::import::rewrite::data_inputs;
+use crate::import::rewrite::functions_of;
+use crate::import::rewrite::name;
+use crate::import::rewrite::op;
+use crate::import::rewrite::split;
 
 /// The graph itself among the scopes; function `i` of the library is scope `i + 1`.
 pub(super) const GRAPH: usize = 0;
@@ -30,7 +30,7 @@ pub(super) type NodeAt = (usize, usize);
 /// What the tensors of a class may be.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Class {
-    /// Variables, as `VarHandleOp` or `VariableV2` nodes.
+    /// Variables, as `VarHandleOp` nodes.
     pub(super) variables: BTreeSet<NodeAt>,
     /// Outputs of `RestoreV2` nodes.
     pub(super) restored: BTreeSet<(NodeAt, usize)>,
@@ -335,7 +335,7 @@ impl<'a> Flow<'a> {
     /// Records what a node produces.
     fn source(&mut self, at: NodeAt, node: &NodeDef) {
         match op(node) {
-            "VarHandleOp" | "VariableV2" | "Variable" => {
+            "VarHandleOp" => {
                 if let Some(output) = self.output(at, 0) {
                     self.facts(output).variables.insert(at);
                 }
@@ -429,10 +429,7 @@ impl<'a> Flow<'a> {
                 return true;
             };
             let node = &self.nodes(*scope)[index];
-            let is_source = matches!(
-                op(node),
-                "VarHandleOp" | "VariableV2" | "Variable" | "RestoreV2"
-            );
+            let is_source = matches!(op(node), "VarHandleOp" | "RestoreV2");
             !is_source && self.passing(node) == Passing::No
         };
         let others = self.ids.iter().filter(|(tensor, _)| is_other(tensor));

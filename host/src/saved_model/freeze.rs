@@ -17,26 +17,25 @@ use super::flow::GRAPH;
 use super::flow::NodeAt;
 use super::flow::Passing;
 use super::flow::reads_variable;
-use super::nodes::attr;
-use super::nodes::data_inputs;
-use super::nodes::name;
-use super::nodes::new_node;
-use super::nodes::op;
-use super::nodes::remove_attr;
-use super::nodes::set_attr;
-use super::nodes::set_shape_of;
-use super::nodes::set_type;
-use super::nodes::set_type_of;
-use super::nodes::shape_proto;
-use super::nodes::type_attr;
-use super::nodes::type_number;
-use super::nodes::variable_of;
 use crate::import::Parts;
 use crate::import::proto::NodeDef;
 use crate::import::proto::TensorProto;
 use crate::import::proto::TensorShapeProto;
 use crate::import::proto::Value;
-use crate::ops::OpRegistry;
+use crate::import::rewrite::attr;
+use crate::import::rewrite::data_inputs;
+use crate::import::rewrite::name;
+use crate::import::rewrite::new_node;
+use crate::import::rewrite::op;
+use crate::import::rewrite::remove_attr;
+use crate::import::rewrite::set_attr;
+use crate::import::rewrite::set_shape_of;
+use crate::import::rewrite::set_type;
+use crate::import::rewrite::set_type_of;
+use crate::import::rewrite::shape_proto;
+use crate::import::rewrite::type_attr;
+use crate::import::rewrite::type_number;
+use crate::import::rewrite::variable_of;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
 
@@ -48,7 +47,6 @@ pub(super) fn only_read(
     parts: &Parts,
     flow: &Flow<'_>,
     fetches: &[String],
-    ops: &OpRegistry,
 ) -> BTreeMap<String, bool> {
     let handles = handles(flow);
     let mut is_constant = constant_classes(flow, fetches);
@@ -79,12 +77,6 @@ pub(super) fn only_read(
         let is_frozen = class.is_some_and(|class| is_constant.contains(&class));
         if at.0 == GRAPH {
             variables.insert(name(&parts.nodes[at.1]).to_owned(), is_frozen);
-        }
-    }
-    let changed = changed_references(parts, fetches, ops);
-    for node in &parts.nodes {
-        if matches!(op(node), "Variable" | "VariableV2") {
-            variables.insert(name(node).to_owned(), !changed.contains(name(node)));
         }
     }
     variables
@@ -137,33 +129,13 @@ fn constant_classes(flow: &Flow<'_>, fetches: &[String]) -> BTreeSet<u32> {
     classes
 }
 
-/// Returns the variables of TensorFlow 1 that a node may change: those that it reads by reference.
-fn changed_references(parts: &Parts, fetches: &[String], ops: &OpRegistry) -> BTreeSet<String> {
-    let mut changed: BTreeSet<String> = fetches
-        .iter()
-        .map(|tensor| super::nodes::producer(tensor).to_owned())
-        .collect();
-    for node in &parts.nodes {
-        let definition = ops.get(op(node));
-        let takes_reference =
-            definition.is_none_or(|definition| definition.inputs().iter().any(|arg| arg.is_ref));
-        if takes_reference {
-            let inputs = data_inputs(node).map(|input| super::nodes::producer(input).to_owned());
-            changed.extend(inputs);
-        }
-    }
-    changed
-}
-
 /// Returns the graph in which these variables are constants without values, which the importer
-/// gets beside it. They are only read, and have these shapes. `references` are variables of
-/// TensorFlow 1 that are only read, and that become resources. Gathers from variables that remain
+/// gets beside it. They are only read, and have these shapes. Gathers from variables that remain
 /// become reads and gathers.
 pub(super) fn freeze(
     parts: &Parts,
     flow: &Flow<'_>,
     frozen: &BTreeMap<String, (DType, PartialShape)>,
-    references: &BTreeSet<String>,
 ) -> Parts {
     let mut classes: HashMap<u32, Carried> = HashMap::new();
     for (index, node) in parts.nodes.iter().enumerate() {
@@ -185,7 +157,6 @@ pub(super) fn freeze(
         flow,
         classes,
         frozen,
-        references,
     };
     let mut functions = parts.functions.clone();
     for (index, function) in functions.iter_mut().enumerate() {
@@ -228,7 +199,6 @@ struct Freezer<'a> {
     flow: &'a Flow<'a>,
     classes: HashMap<u32, Carried>,
     frozen: &'a BTreeMap<String, (DType, PartialShape)>,
-    references: &'a BTreeSet<String>,
 }
 
 impl Freezer<'_> {
@@ -275,14 +245,10 @@ impl Freezer<'_> {
             .map(|tensor| self.value(self.flow.class_of(at.0, tensor)))
             .collect();
         if at.0 == GRAPH
-            && matches!(op(&node), "VarHandleOp" | "Variable" | "VariableV2")
+            && op(&node) == "VarHandleOp"
             && let Some((dtype, _)) = self.frozen.get(name(&node))
         {
             make_constant(&mut node, *dtype);
-            return node;
-        }
-        if at.0 == GRAPH && self.references.contains(name(&node)) {
-            make_resource(&mut node, added);
             return node;
         }
         if reads_variable(op(&node)) {
@@ -353,26 +319,6 @@ fn make_constant(node: &mut NodeDef, dtype: DType) {
     node.op = Bytes::from_static(b"Const");
     node.attr.retain(|entry| entry.key == b"_class"[..]);
     set_type(node, "dtype", dtype);
-}
-
-/// Makes a variable of TensorFlow 1 that is only read the value of a resource.
-fn make_resource(node: &mut NodeDef, added: &mut Vec<NodeDef>) {
-    let mut handle = new_node(handle_of(name(node)), "VarHandleOp", Vec::new());
-    handle.device = node.device.clone();
-    handle.attr.clone_from(&node.attr);
-    set_attr(&mut handle, "shared_name", Value::S(node.name.clone()));
-    remove_attr(&mut handle, OUTPUT_SHAPES);
-    let controls = std::mem::take(&mut node.input);
-    node.op = Bytes::from_static(b"ReadVariableOp");
-    node.input.push(handle.name.clone());
-    node.input.extend(controls);
-    node.attr.retain(|entry| entry.key == b"dtype"[..]);
-    added.push(handle);
-}
-
-/// Returns the name of the resource that [`freeze`] makes of a variable of TensorFlow 1.
-pub(super) fn handle_of(variable: &str) -> String {
-    format!("{variable}/handle")
 }
 
 /// Makes a node that reads a value of one that reads a variable.

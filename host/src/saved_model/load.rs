@@ -1,10 +1,10 @@
 //! Makes a graph of a signature.
 
 use std::collections::BTreeMap;
-use std::collections::BTreeSet;
 use std::path::Component;
 use std::path::Path;
 
+use bytes::Bytes;
 use hashbrown::HashMap;
 use hashbrown::HashSet;
 
@@ -15,15 +15,6 @@ use super::SavedModelError;
 use super::SavedModelOptions;
 use super::flow::Flow;
 use super::freeze;
-use super::nodes::attr;
-use super::nodes::name;
-use super::nodes::new_node;
-use super::nodes::op;
-use super::nodes::producer;
-use super::nodes::set_attr;
-use super::nodes::set_type;
-use super::nodes::type_attr;
-use super::nodes::variable_of;
 use super::prune::has_node;
 use super::prune::only_needed;
 use super::restore;
@@ -38,6 +29,16 @@ use crate::import::ImportOptions;
 use crate::import::Parts;
 use crate::import::proto::NodeDef;
 use crate::import::proto::Value;
+use crate::import::rewrite::attr;
+use crate::import::rewrite::name;
+use crate::import::rewrite::new_node;
+use crate::import::rewrite::op;
+use crate::import::rewrite::producer;
+use crate::import::rewrite::set_attr;
+use crate::import::rewrite::set_type;
+use crate::import::rewrite::type_attr;
+use crate::import::rewrite::type_number;
+use crate::import::rewrite::variable_of;
 use crate::import::shape_of;
 use crate::ops::OpRegistry;
 use crate::tensor::DType;
@@ -109,25 +110,8 @@ fn frozen<'a>(
 
 impl Needed {
     /// Returns the graph as it is imported, except for what restores variables.
-    fn loaded(
-        &self,
-        frozen: &BTreeMap<String, (DType, PartialShape)>,
-        references: &BTreeSet<String>,
-    ) -> Parts {
-        freeze::freeze(&self.parts, &Flow::new(&self.parts), frozen, references)
-    }
-
-    /// Returns the variables of TensorFlow 1 that stay variables although they are only read.
-    fn kept_references(&self, options: &SavedModelOptions) -> BTreeSet<String> {
-        if !options.keep_variables {
-            return BTreeSet::new();
-        }
-        let nodes = self.parts.nodes.iter();
-        let references = nodes.filter(|node| matches!(op(node), "VariableV2" | "Variable"));
-        let names = references.map(|node| name(node).to_owned());
-        names
-            .filter(|name| self.variables.get(name) == Some(&true))
-            .collect()
+    fn loaded(&self, frozen: &BTreeMap<String, (DType, PartialShape)>) -> Parts {
+        freeze::freeze(&self.parts, &Flow::new(&self.parts), frozen)
     }
 }
 
@@ -143,7 +127,7 @@ impl SavedModel {
         ops: &OpRegistry,
         import_options: &ImportOptions,
     ) -> Result<LoadedModel, SavedModelError> {
-        let mut needed = self.needed(options, ops, import_options)?;
+        let mut needed = self.needed(options, import_options)?;
         let variables = self.variable_infos(&needed, options);
         let values = self.values(&needed, &variables)?;
         let shapes = variables.iter().map(|variable| {
@@ -152,8 +136,7 @@ impl SavedModel {
             (variable, shape.unwrap_or_else(|| variable.shape.clone()))
         });
         let frozen = frozen(shapes);
-        let references = needed.kept_references(options);
-        let mut parts = needed.loaded(&frozen, &references);
+        let mut parts = needed.loaded(&frozen);
         let mut literals: HashMap<String, Literal> = HashMap::new();
         let (mut restores, mut stored) = (Vec::new(), Vec::new());
         let mut names = Names::of(&parts);
@@ -170,12 +153,8 @@ impl SavedModel {
                 slice: String::new(),
             });
             let saved = names.unique(&format!("{variable}/saved"));
-            let handle = match references.contains(&variable) {
-                true => freeze::handle_of(&variable),
-                false => variable,
-            };
-            add_restore(&mut parts, &handle, &constant, &restore, &value);
-            add_read(&mut parts, &handle, &saved, value.dtype());
+            add_restore(&mut parts, &variable, &constant, &restore, &value);
+            add_read(&mut parts, &variable, &saved, value.dtype());
             stored.push((source.tensor, source.slice, format!("{saved}:0")));
             literals.insert(constant, value);
             restores.push(restore);
@@ -196,23 +175,21 @@ impl SavedModel {
     pub fn summary(
         &self,
         options: &SavedModelOptions,
-        ops: &OpRegistry,
         import_options: &ImportOptions,
     ) -> Result<GraphSummary, SavedModelError> {
-        let needed = self.needed(options, ops, import_options)?;
+        let needed = self.needed(options, import_options)?;
         let variables = self.variable_infos(&needed, options);
         let shapes = variables
             .iter()
             .map(|variable| (variable, variable.shape.clone()));
         let frozen = frozen(shapes);
-        let parts = needed.loaded(&frozen, &needed.kept_references(options));
+        let parts = needed.loaded(&frozen);
         Ok(GraphSummary::of(&parts, variables))
     }
 
     fn needed(
         &self,
         options: &SavedModelOptions,
-        ops: &OpRegistry,
         import_options: &ImportOptions,
     ) -> Result<Needed, SavedModelError> {
         let meta = self.graph(&options.tags())?;
@@ -239,7 +216,7 @@ impl SavedModel {
         let fetches = signature.outputs.iter();
         let fetches: Vec<String> = fetches.map(|argument| argument.tensor.clone()).collect();
         let flow = Flow::new(&parts);
-        let variables = freeze::only_read(&parts, &flow, &fetches, ops);
+        let variables = freeze::only_read(&parts, &flow, &fetches);
         drop(flow);
         Ok(Needed {
             signature,
@@ -272,19 +249,24 @@ impl SavedModel {
             return sources;
         }
         // A checkpoint that cannot be read is reported when values are.
-        let checkpoint = Checkpoint::open(self.folder.join(VARIABLES));
-        let stored = checkpoint.and_then(|checkpoint| checkpoint.variables());
-        let stored = stored.unwrap_or_default();
+        let Ok(checkpoint) = Checkpoint::open(self.folder.join(VARIABLES)) else {
+            return sources;
+        };
+        let stored = checkpoint.variables().unwrap_or_default();
         for node in others {
-            let keys = stored.get(&variable_of(node).1);
+            let variable = variable_of(node).1;
+            let keys = stored.get(&variable);
             let mut keys = keys.into_iter().flatten();
-            if let (Some(key), None) = (keys.next(), keys.next()) {
-                let source = Source {
-                    tensor: key.clone(),
-                    slice: String::new(),
-                };
-                sources.insert(name(node).to_owned(), source);
-            }
+            let tensor = match (keys.next(), keys.next()) {
+                (Some(key), None) => key.clone(),
+                _ if checkpoint.tensor(&variable).is_some() => variable,
+                _ => continue,
+            };
+            let source = Source {
+                tensor,
+                slice: String::new(),
+            };
+            sources.insert(name(node).to_owned(), source);
         }
         sources
     }
@@ -387,7 +369,7 @@ fn make_string(node: &mut NodeDef, value: &str) {
     use crate::import::proto::TensorProto;
     use crate::import::proto::TensorShapeProto;
     let tensor = TensorProto {
-        dtype: super::nodes::type_number(DType::String),
+        dtype: type_number(DType::String),
         tensor_shape: Some(TensorShapeProto::default()),
         string_val: vec![value.to_owned().into()],
         ..TensorProto::default()
@@ -417,7 +399,7 @@ pub(super) fn variable_info(node: &NodeDef) -> VariableInfo {
 }
 
 pub(super) fn is_variable(node: &NodeDef) -> bool {
-    matches!(op(node), "VarHandleOp" | "VariableV2" | "Variable")
+    op(node) == "VarHandleOp"
 }
 
 /// Returns the node that initialises the model, unless it does nothing.
@@ -442,36 +424,31 @@ fn init_op(meta: &MetaGraphDef, parts: &Parts) -> Option<String> {
 
 /// Adds the nodes that assign a value to a variable.
 fn add_restore(parts: &mut Parts, variable: &str, constant: &str, restore: &str, value: &Literal) {
-    let node = parts.nodes.iter().find(|node| name(node) == variable);
-    let is_handle = node.is_some_and(|node| op(node) == "VarHandleOp");
-    let device = node.map(|node| node.device.clone()).unwrap_or_default();
+    let device = device_of(parts, variable);
     let mut made = new_node(constant.to_owned(), "Const", Vec::new());
     made.device = device.clone();
     set_type(&mut made, "dtype", value.dtype());
     parts.nodes.push(made);
-    let (op, type_of) = match is_handle {
-        true => ("AssignVariableOp", "dtype"),
-        false => ("Assign", "T"),
-    };
     let inputs = vec![variable.to_owned(), constant.to_owned()];
-    let mut made = new_node(restore.to_owned(), op, inputs);
+    let mut made = new_node(restore.to_owned(), "AssignVariableOp", inputs);
     made.device = device;
-    set_type(&mut made, type_of, value.dtype());
+    set_type(&mut made, "dtype", value.dtype());
     parts.nodes.push(made);
 }
 
 /// Adds a node that reads a variable, to write it to a checkpoint.
 fn add_read(parts: &mut Parts, variable: &str, read: &str, dtype: DType) {
-    let node = parts.nodes.iter().find(|node| name(node) == variable);
-    let is_handle = node.is_some_and(|node| op(node) == "VarHandleOp");
-    let (op, type_of) = match is_handle {
-        true => ("ReadVariableOp", "dtype"),
-        false => ("Identity", "T"),
-    };
-    let mut made = new_node(read.to_owned(), op, vec![variable.to_owned()]);
-    made.device = node.map(|node| node.device.clone()).unwrap_or_default();
-    set_type(&mut made, type_of, dtype);
+    let inputs = vec![variable.to_owned()];
+    let mut made = new_node(read.to_owned(), "ReadVariableOp", inputs);
+    made.device = device_of(parts, variable);
+    set_type(&mut made, "dtype", dtype);
     parts.nodes.push(made);
+}
+
+/// Returns the device that a node requests.
+fn device_of(parts: &Parts, wanted: &str) -> Bytes {
+    let node = parts.nodes.iter().find(|node| name(node) == wanted);
+    node.map(|node| node.device.clone()).unwrap_or_default()
 }
 
 /// Names of nodes that are taken.

@@ -8,7 +8,6 @@ mod error;
 mod flow;
 mod freeze;
 mod load;
-mod nodes;
 mod proto;
 mod prune;
 mod restore;

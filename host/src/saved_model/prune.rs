@@ -5,13 +5,13 @@ use hashbrown::HashMap;
 use hashbrown::HashSet;
 
 use super::flow::function_name;
-use super::nodes::by_name;
-use super::nodes::functions_of;
-use super::nodes::name;
-use super::nodes::op;
-use super::nodes::producer;
 use crate::import::Parts;
 use crate::import::proto::NodeDef;
+use crate::import::rewrite::by_name;
+use crate::import::rewrite::functions_of;
+use crate::import::rewrite::name;
+use crate::import::rewrite::op;
+use crate::import::rewrite::producer;
 
 /// Returns the nodes that these tensors or nodes need, and the functions that they reach. Names
 /// that the graph does not have are ignored.

@@ -5,16 +5,16 @@ use hashbrown::HashMap;
 
 use super::flow::Flow;
 use super::flow::NodeAt;
-use super::nodes::attr;
-use super::nodes::by_name;
-use super::nodes::data_inputs;
-use super::nodes::op;
-use super::nodes::variable_of;
 use super::prune::only_needed;
 use crate::import::Parts;
 use crate::import::literal_of;
 use crate::import::proto::NodeDef;
 use crate::import::proto::Value;
+use crate::import::rewrite::attr;
+use crate::import::rewrite::by_name;
+use crate::import::rewrite::data_inputs;
+use crate::import::rewrite::op;
+use crate::import::rewrite::variable_of;
 use crate::tensor::Literal;
 use crate::tensor::LiteralData;
 
@@ -39,7 +39,7 @@ pub(super) fn sources(parts: &Parts, restore_op: &str) -> HashMap<(String, Strin
     let mut sources = HashMap::new();
     for &scope in &flow.scopes {
         for node in flow.nodes(scope) {
-            if !matches!(op(node), "AssignVariableOp" | "Assign") {
+            if op(node) != "AssignVariableOp" {
                 continue;
             }
             let inputs: Vec<&str> = data_inputs(node).collect();

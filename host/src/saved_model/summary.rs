@@ -8,11 +8,11 @@ use super::VariableInfo;
 use super::flow::function_name;
 use super::load::is_variable;
 use super::load::variable_info;
-use super::nodes::op;
 use crate::import;
 use crate::import::ImportError;
 use crate::import::ImportOptions;
 use crate::import::Parts;
+use crate::import::rewrite::op;
 
 /// What a graph consists of.
 #[derive(Debug, Clone, PartialEq, Eq)]

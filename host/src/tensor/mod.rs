@@ -24,4 +24,4 @@ pub use literal::{Literal, LiteralData, LiteralError, Procedural, SharedBytes};
 pub(crate) use shape::RANK_MAX;
 pub use shape::{PartialShape, Shape, ShapeTooLarge};
 pub use value::{Tensor, TensorError};
-pub use variant::{TensorList, Variant};
+pub use variant::{RaggedTensor, TensorList, Variant};

@@ -14,6 +14,8 @@ use super::Tensor;
 pub enum Variant {
     /// A list of tensors.
     List(TensorList),
+    /// A ragged tensor.
+    Ragged(RaggedTensor),
 }
 
 impl Variant {
@@ -21,6 +23,7 @@ impl Variant {
     pub fn len_bytes(&self) -> usize {
         match self {
             Self::List(list) => list.len_bytes(),
+            Self::Ragged(ragged) => ragged.tensors().map(Tensor::len_bytes).sum(),
         }
     }
 
@@ -28,6 +31,7 @@ impl Variant {
     pub fn depth(&self) -> usize {
         match self {
             Self::List(list) => list.depth(),
+            Self::Ragged(ragged) => 1 + depth_of(&ragged.values),
         }
     }
 
@@ -35,10 +39,38 @@ impl Variant {
     ///
     /// # Errors
     /// Those of `copy`.
-    pub fn try_map<E>(&self, copy: impl FnMut(&Tensor) -> Result<Tensor, E>) -> Result<Self, E> {
+    pub fn try_map<E>(
+        &self,
+        mut copy: impl FnMut(&Tensor) -> Result<Tensor, E>,
+    ) -> Result<Self, E> {
         match self {
             Self::List(list) => list.try_map(copy).map(Self::List),
+            Self::Ragged(ragged) => Ok(Self::Ragged(RaggedTensor {
+                splits: ragged
+                    .splits
+                    .iter()
+                    .map(&mut copy)
+                    .collect::<Result<_, E>>()?,
+                values: copy(&ragged.values)?,
+            })),
         }
+    }
+}
+
+/// A tensor whose rows have different lengths (TensorFlow `RaggedTensorVariant`).
+#[derive(Debug, Clone)]
+pub struct RaggedTensor {
+    /// Per ragged axis, the outermost first, where each row starts in the next axis, and where the
+    /// last one ends.
+    pub splits: Vec<Tensor>,
+    /// The rows of the innermost ragged axis, one behind the other.
+    pub values: Tensor,
+}
+
+impl RaggedTensor {
+    /// Returns the tensors that it consists of.
+    pub fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        self.splits.iter().chain(std::iter::once(&self.values))
     }
 }
 

@@ -1,4 +1,4 @@
-"""Runs the programs of cases.txt in TensorFlow and compares values and refusals.
+"""Runs the programs of a file in TensorFlow and compares values and refusals.
 
 Usage: python tensorflow.py [cases.txt], in an environment with tensorflow-cpu 2.21.
 """
@@ -58,6 +58,8 @@ def constant(token):
 
 
 def attr(text):
+    if text.startswith("{"):
+        return [attr(item) for item in tokens(text.strip("{}"))]
     if text.startswith("["):
         dims = [dim for dim in text.strip("[]").split(",") if dim]
         return [None if dim == "?" else int(dim) for dim in dims]
@@ -100,7 +102,8 @@ def add(values, feeds, operations, line):
         made = getattr(tf.raw_ops, op)(**kwargs)
     if isinstance(made, (tf.Operation, tf.Tensor)):
         made = [made]
-    made = list(made)
+    # Arguments that are lists are lists in the result, too.
+    made = [part for arg in made for part in (arg if isinstance(arg, list) else [arg])]
     operations[name] = made[0] if isinstance(made[0], tf.Operation) else made[0].op
     values[name] = made
 
@@ -140,7 +143,7 @@ def main():
     for case in file.read_text().split("\n== ")[1:]:
         name, *lines = [line for line in case.splitlines() if line]
         lines = [line for line in lines if not line.startswith("#")]
-        program = [line for line in lines if line[0] not in ">!"]
+        program = [line for line in lines if line[0] not in ">!" and line != "once"]
         fetches = [line[2:].split(" ", 1) for line in lines if line.startswith("> ")]
         refused = any(line.startswith("! ") for line in lines)
         if any(line.startswith("!! ") for line in lines) or "FakeParam" in case:

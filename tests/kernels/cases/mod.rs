@@ -28,6 +28,7 @@ mod scatter;
 mod search;
 mod slice;
 mod sparse;
+mod sparse_join;
 mod sparse_segment;
 mod special;
 mod state;
@@ -41,7 +42,7 @@ type Family = (&'static str, fn() -> Vec<Case>);
 
 /// Returns all cases, named `family::description`.
 pub(crate) fn all() -> Vec<Case> {
-    let families: [Family; 33] = [
+    let families: [Family; 34] = [
         ("array", array::cases),
         ("binary", binary::cases),
         ("cast", cast::cases),
@@ -68,6 +69,7 @@ pub(crate) fn all() -> Vec<Case> {
         ("search", search::cases),
         ("slice", slice::cases),
         ("sparse", sparse::cases),
+        ("sparse_join", sparse_join::cases),
         ("sparse_segment", sparse_segment::cases),
         ("special", special::cases),
         ("state", state::cases),

@@ -17,6 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(transpositions());
     cases.extend(repetitions());
     cases.extend(dimensions());
+    cases.extend(updates());
     cases
 }
 
@@ -417,4 +418,69 @@ fn dimensions() -> Vec<Case> {
         squeeze("a dimension that is not there", counted(&[1]), &[1])
             .refused("tried to squeeze dim index 1 for tensor with 1 dimensions"),
     ]
+}
+
+/// Slices that are replaced. The plain loop copies the value in steps of 2.
+fn updates() -> Vec<Case> {
+    let update = |name: &str, input: Tensor, [begin, end, stride]: [i32; 3], value: Tensor| {
+        let name = format!("TensorStridedSliceUpdate: {name}");
+        case(&name, "TensorStridedSliceUpdate")
+            .typed("T", input.dtype())
+            .typed("Index", DType::I32)
+            .input(input)
+            .named_input("begin", tensor(&[1], &[begin]))
+            .named_input("end", tensor(&[1], &[end]))
+            .named_input("strides", tensor(&[1], &[stride]))
+            .input(value)
+    };
+    let mut cases: Vec<Case> = MOVED
+        .iter()
+        .map(|&dtype| {
+            let old = [1, 2, 3, 4, 5];
+            let new = [7, 8, 9];
+            let mut expected = old;
+            for (slot, new) in expected.iter_mut().step_by(2).zip(new) {
+                *slot = new;
+            }
+            let [input, value] = [&old[..], &new].map(|v| typed_tensor(dtype, &[v.len()], v));
+            update(&format!("{dtype}"), input, [0, 5, 2], value).gives(typed_tensor(
+                dtype,
+                &[5],
+                &expected,
+            ))
+        })
+        .collect();
+    for rank in 1..=6 {
+        let mut dims = vec![1; rank];
+        dims[0] = 2;
+        let last = tensor(&dims[1..], &[9]);
+        let name = format!("rank {rank}");
+        cases.push(update(&name, counted(&dims), [1, 2, 1], last).gives(tensor(&dims, &[0, 9])));
+    }
+    cases.extend([
+        update(
+            "backwards",
+            counted(&[3]),
+            [2, -4, -1],
+            tensor(&[3], &[7, 8, 9]),
+        )
+        .gives(tensor(&[3], &[9, 8, 7])),
+        update(
+            "an empty slice",
+            counted(&[3]),
+            [2, 2, 1],
+            tensor::<i32>(&[0], &[]),
+        )
+        .gives(counted(&[3])),
+        update(
+            "nothing",
+            counted(&[0]),
+            [0, 0, 1],
+            tensor::<i32>(&[0], &[]),
+        )
+        .gives(counted(&[0])),
+        update("another length", counted(&[3]), [0, 2, 1], counted(&[3]))
+            .refused("a value of shape [3] cannot be broadcast to the slice, which has shape [2]"),
+    ]);
+    cases
 }

@@ -16,6 +16,7 @@ use crate::kernels::slice::axis_index;
 use crate::kernels::strided::row_major_strides;
 use crate::tensor::DType;
 use crate::tensor::Shape;
+use crate::tensor::Tensor;
 
 /// Types of indices that `GatherV2` and `GatherNd` support.
 pub(in crate::backend) const GATHERED_BY: [DType; 3] = [DType::I16, DType::I32, DType::I64];
@@ -38,7 +39,23 @@ pub(in crate::backend) fn gather_plan(
     } else {
         0
     };
-    let (params, indices) = (context.input(0)?, context.input(1)?);
+    gather_plan_of(
+        context,
+        context.input(0)?,
+        context.input(1)?,
+        axis,
+        batch_dims,
+    )
+}
+
+/// Plans a gather from `params` along `axis`.
+pub(in crate::backend) fn gather_plan_of(
+    context: &KernelContext<'_>,
+    params: &Tensor,
+    indices: &Tensor,
+    axis: i64,
+    batch_dims: i64,
+) -> Result<GatherPlan, KernelError> {
     let (plan, shape) = plan(params.shape(), indices.shape(), axis, batch_dims)?;
     let threads = Threads::of(context);
     let positions = if shape.n_elements() == 0 {
@@ -171,7 +188,16 @@ pub(in crate::backend) fn gather_nd_plan(
     context: &KernelContext<'_>,
     ignores_bad: bool,
 ) -> Result<GatherNdPlan, KernelError> {
-    let (params, indices) = (context.input(0)?, context.input(1)?);
+    gather_nd_plan_of(context, context.input(0)?, context.input(1)?, ignores_bad)
+}
+
+/// Plans a TensorFlow `GatherNd` from `params`.
+pub(in crate::backend) fn gather_nd_plan_of(
+    context: &KernelContext<'_>,
+    params: &Tensor,
+    indices: &Tensor,
+    ignores_bad: bool,
+) -> Result<GatherNdPlan, KernelError> {
     let dims = params.shape().dims();
     if dims.is_empty() {
         return Err(KernelError::invalid("params must be at least a vector"));

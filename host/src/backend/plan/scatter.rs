@@ -80,3 +80,41 @@ pub(in crate::backend) fn scatter_plan(
     let size = Shape::new(&dims[depth..]).n_elements();
     Ok(ScatterPlan { starts, size })
 }
+
+/// Plans TensorFlow `ResourceScatterUpdate` and its like: each index is a row of the variable, or
+/// the element of a scalar. Updates may be a scalar.
+pub(in crate::backend) fn rows_plan(
+    context: &KernelContext<'_>,
+    indices: &Tensor,
+    updates: &Shape,
+    shape: &Shape,
+) -> Result<ScatterPlan, KernelError> {
+    let (&n_rows, row) = shape.dims().split_first().unwrap_or((&1, &[]));
+    let n_indices = indices.shape().n_elements();
+    let fits = updates.rank() == 0
+        || n_indices == 0 && updates.n_elements() == 0
+        || updates.dims().len() == indices.shape().rank() + row.len()
+            && updates.dims().starts_with(indices.shape().dims())
+            && updates.dims().ends_with(row);
+    if !fits {
+        return Err(KernelError::invalid(format!(
+            "updates must have shape indices.shape + params.shape[1:] or [], got updates.shape \
+             {updates}, indices.shape {}, params.shape {shape}",
+            indices.shape()
+        )));
+    }
+    let size = Shape::new(row).n_elements();
+    let starts = Threads::of(context).scratch(n_indices)?;
+    let found = dispatch!(indices.dtype(), [I32: i32, I64: i64], I => {
+        Ok(starts_of(indices.as_slice::<I>()?, 1, &[n_rows], false, starts))
+    })?;
+    let mut starts = found.map_err(|(at, index)| {
+        KernelError::invalid(format!(
+            "indices{} = {} is not in [0, {n_rows})",
+            place(indices.shape().dims(), at),
+            index.trim_matches(['[', ']'])
+        ))
+    })?;
+    starts.iter_mut().for_each(|start| *start *= size);
+    Ok(ScatterPlan { starts, size })
+}

@@ -25,7 +25,10 @@ pub(in crate::backend) fn rearrangement(
             let sizes = vector(context.input(2)?, "size")?;
             slice::slice(context.input(0)?.shape(), &begin, &sizes)
         }),
-        "StridedSlice" => strided_slice(node)?,
+        "StridedSlice" => {
+            let slice_of = strided_slice(node)?;
+            Box::new(move |context| slice_of(context, context.input(0)?.shape()))
+        }
         "ReverseV2" => Box::new(|context| {
             let input = context.input(0)?.shape();
             let axes = vector(context.input(1)?, "axis")?;
@@ -48,7 +51,15 @@ pub(in crate::backend) fn rearrangement(
     })
 }
 
-fn strided_slice(node: &KernelConstruction<'_>) -> Result<Rearrangement, KernelError> {
+/// The slice of a tensor of a shape that inputs 1 to 3 of a node select.
+pub(in crate::backend) type SliceOf = Box<
+    dyn Fn(&KernelContext<'_>, &Shape) -> Result<(Shape, StridedCopy), KernelError> + Send + Sync,
+>;
+
+/// TensorFlow `StridedSlice`, and ops that write to such a slice.
+pub(in crate::backend) fn strided_slice(
+    node: &KernelConstruction<'_>,
+) -> Result<SliceOf, KernelError> {
     let masks = SliceMasks {
         begin: mask_attr(node, "begin_mask")?,
         end: mask_attr(node, "end_mask")?,
@@ -56,11 +67,11 @@ fn strided_slice(node: &KernelConstruction<'_>) -> Result<Rearrangement, KernelE
         new_axis: mask_attr(node, "new_axis_mask")?,
         shrink: mask_attr(node, "shrink_axis_mask")?,
     };
-    Ok(Box::new(move |context| {
+    Ok(Box::new(move |context, shape| {
         let begin = vector(context.input(1)?, "begin")?;
         let end = vector(context.input(2)?, "end")?;
         let strides = vector(context.input(3)?, "strides")?;
-        slice::strided_slice(context.input(0)?.shape(), &begin, &end, &strides, masks)
+        slice::strided_slice(shape, &begin, &end, &strides, masks)
     }))
 }
 

@@ -41,13 +41,18 @@ mod pad;
 mod partition;
 mod patches;
 mod quantize;
+mod queue;
+mod queues;
 mod ragged;
+mod ragged_variant;
 mod random;
 mod random_samples;
 mod random_state;
 mod recurrent;
 mod reduce;
 mod resample;
+#[cfg(feature = "graphdef")]
+mod saver;
 mod scatter;
 mod search;
 mod segment;
@@ -55,6 +60,7 @@ mod select;
 mod sequence;
 mod slice;
 mod sparse;
+mod sparse_join;
 mod sparse_segment;
 mod string_pieces;
 mod strings;
@@ -66,12 +72,14 @@ mod tensor_list;
 mod top_k;
 mod unicode;
 mod variable;
+mod variable_scatter;
 mod volume;
 
 /// Adds all kernels of CPU devices.
 pub(super) fn register(registry: &mut KernelRegistry) {
     host::register(registry);
     variable::register(registry);
+    variable_scatter::register(registry);
     math::register(registry);
     elementwise::register(registry);
     logic::register(registry);
@@ -103,17 +111,22 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     partition::register(registry);
     patches::register(registry);
     quantize::register(registry);
+    queues::register(registry);
     ragged::register(registry);
+    ragged_variant::register(registry);
     random::register(registry);
     random_samples::register(registry);
     random_state::register(registry);
     recurrent::register(registry);
+    #[cfg(feature = "graphdef")]
+    saver::register(registry);
     scatter::register(registry);
     search::register(registry);
     segment::register(registry);
     sequence::register(registry);
     slice::register(registry);
     sparse::register(registry);
+    sparse_join::register(registry);
     sparse_segment::register(registry);
     string_pieces::register(registry);
     strings::register(registry);

@@ -161,16 +161,20 @@ pub(super) enum Source {
     Entropy,
 }
 
+/// Returns the generator of a node's seeds, or of random ones if both are 0.
+pub(super) fn seeded_generator(node: &KernelConstruction<'_>) -> Result<Philox, KernelError> {
+    let seed = int_attr(node, "seed", Some(0))?.cast_unsigned();
+    let seed2 = int_attr(node, "seed2", Some(0))?.cast_unsigned();
+    match (seed, seed2) {
+        (0, 0) => entropy(),
+        _ => Ok(Philox::from_seeds(seed, seed2)),
+    }
+}
+
 impl Source {
     /// Returns the generator of a stateful op: of its seeds, or of random ones if both are 0.
     pub(super) fn own(node: &KernelConstruction<'_>) -> Result<Self, KernelError> {
-        let seed = int_attr(node, "seed", Some(0))?.cast_unsigned();
-        let seed2 = int_attr(node, "seed2", Some(0))?.cast_unsigned();
-        let generator = match (seed, seed2) {
-            (0, 0) => entropy()?,
-            _ => Philox::from_seeds(seed, seed2),
-        };
-        Ok(Self::Own(Mutex::new(generator)))
+        Ok(Self::Own(Mutex::new(seeded_generator(node)?)))
     }
 
     /// Returns the generator of this execution, which makes `n` elements.

@@ -88,6 +88,11 @@ impl Indices {
         })
     }
 
+    /// Returns the coordinates of value `index`.
+    pub(super) fn row(&self, index: usize) -> &[i64] {
+        &self.values[index * self.rank..(index + 1) * self.rank]
+    }
+
     fn coordinates(&self) -> Coordinates<'_> {
         Coordinates {
             values: &self.values,
@@ -96,15 +101,16 @@ impl Indices {
     }
 }
 
-/// Checks a sparse tensor in inputs `first` to `first + 2`, and returns its indices and shape.
-fn sparse_input(
+/// Checks a sparse tensor, and returns its indices and shape. `inputs` are those of indices, values
+/// and shape.
+pub(super) fn sparse_input(
     context: &KernelContext<'_>,
-    first: usize,
+    inputs: [usize; 3],
 ) -> Result<(Indices, Shape), KernelError> {
     let (of_values, values, shape) = (
-        context.input(first)?,
-        context.input(first + 1)?,
-        context.input(first + 2)?,
+        context.input(inputs[0])?,
+        context.input(inputs[1])?,
+        context.input(inputs[2])?,
     );
     for (tensor, rank, what) in [
         (of_values, 2, "indices should be a matrix"),
@@ -191,7 +197,7 @@ fn to_dense(node: &KernelConstruction<'_>) -> Made {
 /// TensorFlow `SparseReorder`.
 fn reorder(node: &KernelConstruction<'_>) -> Made {
     dispatch_raw!(type_attr(node, "T")?, W => kernel(|context| {
-        let (of_values, _) = sparse_input(context, 0)?;
+        let (of_values, _) = sparse_input(context, [0, 1, 2])?;
         let input = context.input(1)?;
         let n = input.shape().n_elements();
         let mut order = scratch::list::<usize>(n)?;
@@ -263,7 +269,7 @@ fn reshape(context: &KernelContext<'_>) -> Result<(), KernelError> {
 /// TensorFlow `SparseFillEmptyRows`.
 fn fill_empty_rows(node: &KernelConstruction<'_>) -> Made {
     dispatch_raw!(type_attr(node, "T")?, W => kernel(|context| {
-        let (of_values, shape) = sparse_input(context, 0)?;
+        let (of_values, shape) = sparse_input(context, [0, 1, 2])?;
         let (values, default) = (context.input(1)?, context.input(3)?);
         if default.shape().rank() != 0 {
             return Err(KernelError::invalid(format!(
@@ -372,7 +378,7 @@ fn multiplied<T: Arithmetic, W: Arithmetic>(
     widen: impl Fn(T) -> W,
     narrow: impl Fn(W) -> T,
 ) -> Result<(), KernelError> {
-    let (of_values, shape) = sparse_input(context, 0)?;
+    let (of_values, shape) = sparse_input(context, [0, 1, 2])?;
     let b = context.input(3)?;
     let (&[n_rows, n_columns], &[b_rows, b_columns]) = (shape.dims(), b.shape().dims()) else {
         return Err(KernelError::invalid(format!(

@@ -84,6 +84,16 @@ fn list<'a>(context: &'a KernelContext<'_>, index: usize) -> Result<&'a TensorLi
     }
 }
 
+/// Returns the list that an element of a tensor is.
+fn as_list(variant: &Variant) -> Result<&TensorList, KernelError> {
+    match variant {
+        Variant::List(list) => Ok(list),
+        Variant::Ragged(_) => Err(KernelError::invalid(
+            "an element of the tensor must be a list, but it is a ragged tensor",
+        )),
+    }
+}
+
 fn set_list(context: &KernelContext<'_>, list: TensorList) -> Result<(), KernelError> {
     let tensor = Tensor::from_variants(Shape::scalar(), vec![Variant::List(list)])?;
     context.set_output(0, tensor)
@@ -550,8 +560,8 @@ fn push_back_batch(_: &KernelConstruction<'_>) -> Made {
             )));
         }
         let mut pushed = scratch::list(n)?;
-        for (index, Variant::List(list)) in lists.iter().enumerate() {
-            let mut list = list.clone();
+        for (index, list) in lists.iter().enumerate() {
+            let mut list = as_list(list)?.clone();
             let element = part(context, tensor, index * row.n_elements(), &row)?;
             check_element(&list, &element)?;
             // As in TensorFlow, only the other op takes notice of `max_num_elements`.
@@ -577,7 +587,8 @@ fn concat_lists(node: &KernelConstruction<'_>) -> Made {
         }
         let pairs = first.as_variants()?.iter().zip(second.as_variants()?);
         let mut joined = scratch::list(pairs.len())?;
-        for (Variant::List(first), Variant::List(second)) in pairs {
+        for (first, second) in pairs {
+            let (first, second) = (as_list(first)?, as_list(second)?);
             check_type(first, dtype)?;
             check_type(second, dtype)?;
             if first.element_shape() != second.element_shape() {
@@ -702,7 +713,8 @@ fn sum_of(
     }
     let pairs = first.as_variants()?.iter().zip(second.as_variants()?);
     let mut sums = scratch::list(pairs.len())?;
-    for (Variant::List(first), Variant::List(second)) in pairs {
+    for (first, second) in pairs {
+        let (first, second) = (as_list(first)?, as_list(second)?);
         check_type(second, first.dtype())?;
         if first.len() != second.len() {
             return Err(KernelError::invalid(format!(

@@ -149,6 +149,17 @@ fn wrong_type(variable: &str, dtype: DType, is: &str, given: DType) -> KernelErr
     ))
 }
 
+/// Returns the variable's current value, which must be of this type.
+pub(super) fn read_as(context: &KernelContext<'_>, dtype: DType) -> Result<Tensor, KernelError> {
+    let value = read(context)?;
+    if value.dtype() == dtype {
+        return Ok(value);
+    }
+    let handle = context.resource_handle::<Variable>(0)?;
+    let error = wrong_type(&handle.name, value.dtype(), "it is read as", dtype);
+    Err(error)
+}
+
 /// Returns the variable's current value; later assignments do not change it.
 fn read(context: &KernelContext<'_>) -> Result<Tensor, KernelError> {
     let variable = variable(context)?;
@@ -159,15 +170,7 @@ fn read(context: &KernelContext<'_>) -> Result<Tensor, KernelError> {
 /// TensorFlow `ReadVariableOp`.
 fn read_variable(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "dtype")?;
-    kernel(move |context| {
-        let value = read(context)?;
-        if value.dtype() != dtype {
-            let handle = context.resource_handle::<Variable>(0)?;
-            let error = wrong_type(&handle.name, value.dtype(), "it is read as", dtype);
-            return Err(error);
-        }
-        context.set_output(0, value)
-    })
+    kernel(move |context| context.set_output(0, read_as(context, dtype)?))
 }
 
 /// TensorFlow `AssignVariableOp`.
@@ -222,37 +225,45 @@ fn update_with<T: Arithmetic>(
     context: &KernelContext<'_>,
     combine: impl Fn(T, T) -> T,
 ) -> Result<(), KernelError> {
+    change(context, T::DTYPE, &mut |held| {
+        let delta = context.input(1)?;
+        if held.shape() != delta.shape() {
+            return Err(KernelError::invalid(format!(
+                "the variable has shape {}, the value has {}",
+                held.shape(),
+                delta.shape()
+            )));
+        }
+        let delta = delta.as_slice::<T>()?;
+        let elements = held.as_slice_mut::<T>();
+        let elements = elements.ok_or(TensorError::NotOnHost)?;
+        for (element, &delta) in elements.iter_mut().zip(delta) {
+            *element = combine(*element, delta);
+        }
+        Ok(())
+    })
+}
+
+/// Changes the value of the variable of input 0, which must be of this type. Changes of concurrent
+/// runs follow each other. `update` gets a value that nothing else reads.
+pub(super) fn change(
+    context: &KernelContext<'_>,
+    dtype: DType,
+    update: &mut dyn FnMut(&mut Tensor) -> Result<(), KernelError>,
+) -> Result<(), KernelError> {
     let variable = variable(context)?;
-    let delta = context.input(1)?;
     let mut value = variable.lock();
     let held = value.as_mut().ok_or_else(|| no_value(context))?;
-    if held.dtype() != T::DTYPE {
+    if held.dtype() != dtype {
         let handle = context.resource_handle::<Variable>(0)?;
-        return Err(wrong_type(
-            &handle.name,
-            held.dtype(),
-            "the value is",
-            T::DTYPE,
-        ));
-    }
-    if held.shape() != delta.shape() {
-        return Err(KernelError::invalid(format!(
-            "the variable has shape {}, the value has {}",
-            held.shape(),
-            delta.shape()
-        )));
+        let error = wrong_type(&handle.name, held.dtype(), "the value is", dtype);
+        return Err(error);
     }
     // Earlier readers of the variable keep the value that they read.
-    if held.as_slice_mut::<T>().is_none() {
+    if dtype.size_bytes().is_some() && held.as_bytes_mut().is_none() {
         *held = context.device_context().copy_on_device(held)?;
     }
-    let delta = delta.as_slice::<T>()?;
-    let elements = held.as_slice_mut::<T>();
-    let elements = elements.ok_or(TensorError::NotOnHost)?;
-    for (element, &delta) in elements.iter_mut().zip(delta) {
-        *element = combine(*element, delta);
-    }
-    Ok(())
+    update(held)
 }
 
 /// TensorFlow `VarIsInitializedOp`.

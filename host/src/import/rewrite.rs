@@ -4,23 +4,23 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use prost::Message;
 
-use crate::import::proto::AttrEntry;
-use crate::import::proto::AttrValue;
-use crate::import::proto::Dim;
-use crate::import::proto::NodeDef;
-use crate::import::proto::TensorShapeProto;
-use crate::import::proto::Value;
+use super::proto::AttrEntry;
+use super::proto::AttrValue;
+use super::proto::Dim;
+use super::proto::NodeDef;
+use super::proto::TensorShapeProto;
+use super::proto::Value;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
 
 /// Returns an attribute; `None` if it is absent or malformed, which the importer reports.
-pub(super) fn attr(node: &NodeDef, key: &str) -> Option<Value> {
+pub(crate) fn attr(node: &NodeDef, key: &str) -> Option<Value> {
     let entry = node.attr.iter().find(|entry| entry.key == key.as_bytes())?;
     AttrValue::decode(entry.value.clone()).ok()?.value
 }
 
 /// Sets an attribute.
-pub(super) fn set_attr(node: &mut NodeDef, key: &'static str, value: Value) {
+pub(crate) fn set_attr(node: &mut NodeDef, key: &'static str, value: Value) {
     remove_attr(node, key);
     let value = AttrValue { value: Some(value) };
     node.attr.push(AttrEntry {
@@ -30,7 +30,7 @@ pub(super) fn set_attr(node: &mut NodeDef, key: &'static str, value: Value) {
 }
 
 /// Removes an attribute.
-pub(super) fn remove_attr(node: &mut NodeDef, key: &str) {
+pub(crate) fn remove_attr(node: &mut NodeDef, key: &str) {
     node.attr.retain(|entry| entry.key != key.as_bytes());
 }
 
@@ -44,7 +44,7 @@ fn text_attr(node: &NodeDef, key: &str) -> String {
 
 /// Returns what identifies the variable of a node: container and shared name, or the name of the
 /// node. Nodes with the same are one variable; Keras makes two for each.
-pub(super) fn variable_of(node: &NodeDef) -> (String, String) {
+pub(crate) fn variable_of(node: &NodeDef) -> (String, String) {
     let shared = text_attr(node, "shared_name");
     let shared = match shared.is_empty() {
         true => name(node).to_owned(),
@@ -54,7 +54,7 @@ pub(super) fn variable_of(node: &NodeDef) -> (String, String) {
 }
 
 /// Returns a `type` attribute.
-pub(super) fn type_attr(node: &NodeDef, key: &str) -> Option<DType> {
+pub(crate) fn type_attr(node: &NodeDef, key: &str) -> Option<DType> {
     match attr(node, key)? {
         Value::Type(number) => DType::from_number(u32::try_from(number).ok()?),
         _ => None,
@@ -62,17 +62,17 @@ pub(super) fn type_attr(node: &NodeDef, key: &str) -> Option<DType> {
 }
 
 /// Returns the number of an element type.
-pub(super) fn type_number(dtype: DType) -> i32 {
+pub(crate) fn type_number(dtype: DType) -> i32 {
     i32::try_from(dtype.number()).unwrap_or_default()
 }
 
 /// Sets a `type` attribute.
-pub(super) fn set_type(node: &mut NodeDef, key: &'static str, dtype: DType) {
+pub(crate) fn set_type(node: &mut NodeDef, key: &'static str, dtype: DType) {
     set_attr(node, key, Value::Type(type_number(dtype)));
 }
 
 /// Changes one type of a `list(type)` attribute.
-pub(super) fn set_type_of(node: &mut NodeDef, key: &'static str, index: usize, dtype: DType) {
+pub(crate) fn set_type_of(node: &mut NodeDef, key: &'static str, index: usize, dtype: DType) {
     if let Some(Value::List(mut list)) = attr(node, key)
         && let Some(entry) = list.r#type.get_mut(index)
     {
@@ -82,7 +82,7 @@ pub(super) fn set_type_of(node: &mut NodeDef, key: &'static str, index: usize, d
 }
 
 /// Changes one shape of a `list(shape)` attribute, if the node has it.
-pub(super) fn set_shape_of(
+pub(crate) fn set_shape_of(
     node: &mut NodeDef,
     key: &'static str,
     index: usize,
@@ -97,7 +97,7 @@ pub(super) fn set_shape_of(
 }
 
 /// Returns the functions that a node's attributes name: attribute and function.
-pub(super) fn functions_of(node: &NodeDef) -> Vec<(String, String)> {
+pub(crate) fn functions_of(node: &NodeDef) -> Vec<(String, String)> {
     let mut functions = Vec::new();
     for entry in &node.attr {
         let key = String::from_utf8_lossy(&entry.key).into_owned();
@@ -120,24 +120,24 @@ pub(super) fn functions_of(node: &NodeDef) -> Vec<(String, String)> {
 }
 
 /// Returns the op of a node.
-pub(super) fn op(node: &NodeDef) -> &str {
+pub(crate) fn op(node: &NodeDef) -> &str {
     std::str::from_utf8(&node.op).unwrap_or_default()
 }
 
 /// Returns the name of a node.
-pub(super) fn name(node: &NodeDef) -> &str {
+pub(crate) fn name(node: &NodeDef) -> &str {
     std::str::from_utf8(&node.name).unwrap_or_default()
 }
 
 /// Returns the data inputs of a node, which come before its control inputs.
-pub(super) fn data_inputs(node: &NodeDef) -> impl Iterator<Item = &str> {
+pub(crate) fn data_inputs(node: &NodeDef) -> impl Iterator<Item = &str> {
     let inputs = node.input.iter();
     let inputs = inputs.map(|input| std::str::from_utf8(input).unwrap_or_default());
     inputs.take_while(|input| !input.starts_with('^'))
 }
 
 /// Splits the name of a tensor of the graph: node and output.
-pub(super) fn split(tensor: &str) -> (&str, usize) {
+pub(crate) fn split(tensor: &str) -> (&str, usize) {
     match tensor.rsplit_once(':') {
         Some((node, slot)) => match slot.parse() {
             Ok(slot) => (node, slot),
@@ -148,7 +148,7 @@ pub(super) fn split(tensor: &str) -> (&str, usize) {
 }
 
 /// Returns the node of an input, which may be a control input.
-pub(super) fn producer(input: &str) -> &str {
+pub(crate) fn producer(input: &str) -> &str {
     match input.strip_prefix('^') {
         Some(node) => node,
         None => split(input).0,
@@ -156,12 +156,12 @@ pub(super) fn producer(input: &str) -> &str {
 }
 
 /// Returns the positions of nodes by name.
-pub(super) fn by_name(nodes: &[NodeDef]) -> HashMap<&str, usize> {
+pub(crate) fn by_name(nodes: &[NodeDef]) -> HashMap<&str, usize> {
     nodes.iter().map(name).zip(0..).collect()
 }
 
 /// Makes a node without attributes.
-pub(super) fn new_node(name: String, op: &'static str, inputs: Vec<String>) -> NodeDef {
+pub(crate) fn new_node(name: String, op: &'static str, inputs: Vec<String>) -> NodeDef {
     NodeDef {
         name: name.into(),
         op: Bytes::from_static(op.as_bytes()),
@@ -172,7 +172,7 @@ pub(super) fn new_node(name: String, op: &'static str, inputs: Vec<String>) -> N
 }
 
 /// Returns the encoded form of a shape.
-pub(super) fn shape_proto(shape: &PartialShape) -> TensorShapeProto {
+pub(crate) fn shape_proto(shape: &PartialShape) -> TensorShapeProto {
     let Some(dims) = shape.dims() else {
         return TensorShapeProto {
             dim: Vec::new(),
