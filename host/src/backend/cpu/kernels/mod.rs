@@ -48,6 +48,7 @@ mod random_state;
 mod recurrent;
 mod reduce;
 mod resample;
+mod sampled;
 mod scatter;
 mod search;
 mod segment;
@@ -55,6 +56,7 @@ mod select;
 mod sequence;
 mod slice;
 mod sparse;
+mod sparse_cross;
 mod sparse_segment;
 mod string_pieces;
 mod strings;
@@ -65,6 +67,7 @@ mod tensor_array;
 mod tensor_list;
 mod top_k;
 mod unicode;
+mod update_slice;
 mod variable;
 mod volume;
 
@@ -83,6 +86,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     complex::register(registry);
     reduce::register(registry);
     resample::register(registry);
+    sampled::register(registry);
     fft::register(registry);
     fill::register(registry);
     fused::register(registry);
@@ -114,6 +118,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     sequence::register(registry);
     slice::register(registry);
     sparse::register(registry);
+    sparse_cross::register(registry);
     sparse_segment::register(registry);
     string_pieces::register(registry);
     strings::register(registry);
@@ -123,6 +128,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     tensor_list::register(registry);
     top_k::register(registry);
     unicode::register(registry);
+    update_slice::register(registry);
     volume::register(registry);
 }
 
