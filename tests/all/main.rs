@@ -47,6 +47,8 @@ mod import;
 #[path = "../support/interpreter.rs"]
 mod interpreter;
 mod kernel_choice;
+#[cfg(feature = "cli")]
+mod layers;
 #[cfg(feature = "kernels")]
 mod lists;
 #[cfg(feature = "cli")]

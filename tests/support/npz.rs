@@ -1,5 +1,5 @@
-//! Reads the NumPy archives next to the models: floats and integers, row-major, as written by
-//! `make_models.py`.
+//! Reads the NumPy archives next to the models: numbers and byte strings, row-major, as written by
+//! `numpy.savez`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -31,14 +31,6 @@ fn array(bytes: &[u8]) -> Tensor {
     let end = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
     let header = std::str::from_utf8(&bytes[10..end]).unwrap();
     assert!(header.contains("'fortran_order': False"), "{header}");
-    let dtypes = [
-        ("'|b1'", DType::Bool),
-        ("'<f4'", DType::F32),
-        ("'<i4'", DType::I32),
-        ("'<i8'", DType::I64),
-    ];
-    let known = dtypes.iter().find(|(descr, _)| header.contains(descr));
-    let &(_, dtype) = known.unwrap_or_else(|| panic!("an unknown type: {header}"));
     let (_, dims) = header.split_once("'shape': (").unwrap();
     let (dims, _) = dims.split_once(')').unwrap();
     let shape: Shape = dims
@@ -47,5 +39,27 @@ fn array(bytes: &[u8]) -> Tensor {
         .filter(|dim| !dim.is_empty())
         .map(|dim| dim.parse::<usize>().unwrap())
         .collect();
+    if let Some((_, width)) = header.split_once("'|S") {
+        let width = width.split_once('\'').unwrap().0.parse().unwrap();
+        return strings(shape, &bytes[end..], width);
+    }
+    let dtypes = [
+        ("'|b1'", DType::Bool),
+        ("'|u1'", DType::U8),
+        ("'<f4'", DType::F32),
+        ("'<i4'", DType::I32),
+        ("'<i8'", DType::I64),
+    ];
+    let known = dtypes.iter().find(|(descr, _)| header.contains(descr));
+    let &(_, dtype) = known.unwrap_or_else(|| panic!("an unknown type: {header}"));
     Tensor::from_bytes(dtype, shape, &bytes[end..]).unwrap()
+}
+
+/// Strings of `width` bytes, filled up with zeros.
+fn strings(shape: Shape, bytes: &[u8], width: usize) -> Tensor {
+    let strings = bytes.chunks_exact(width).map(|bytes| {
+        let end = bytes.iter().rposition(|&byte| byte != 0);
+        bytes[..end.map_or(0, |end| end + 1)].into()
+    });
+    Tensor::from_strings(shape, strings.collect()).unwrap()
 }

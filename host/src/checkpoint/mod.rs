@@ -394,10 +394,11 @@ impl TensorEntry {
     }
 }
 
+/// A key of an index, and what it says about the tensor of this name.
+type KeyAndEntry = (Vec<u8>, BundleEntry);
+
 /// Reads an index: its header, and its entries by key.
-fn read_index(
-    prefix: &Path,
-) -> Result<(BundleHeader, Vec<(Vec<u8>, BundleEntry)>), CheckpointError> {
+fn read_index(prefix: &Path) -> Result<(BundleHeader, Vec<KeyAndEntry>), CheckpointError> {
     let path = with_suffix(prefix, ".index");
     if !path.exists() {
         let path = prefix.to_owned();

@@ -279,11 +279,13 @@ pub(super) struct RunArgs {
     /// Tolerance of --check, relative to the expected value.
     #[arg(long, value_name = "X", default_value_t = 1e-5, value_parser = parse_tolerance, requires = "check", help_heading = "Execution")]
     pub(super) rtol: f64,
-    /// Feed the arrays in/NAME, also instead of those of --check.
+    /// Feed the arrays in/NAME of an archive, or the values of a JSON object (F.json), also instead
+    /// of those of --check.
     ///
-    /// Without --check, placeholders that are not fed get seeded random values: floats in [-1, 1),
-    /// integers 0 or 1.
-    #[arg(long, value_name = "F.npz", value_hint = ValueHint::FilePath, help_heading = "Execution")]
+    /// In JSON, keys are the names of feeds, and values nested lists of numbers, booleans or
+    /// strings. Without --check, placeholders that are not fed get seeded random values: floats in
+    /// [-1, 1), integers 0 or 1.
+    #[arg(long, value_name = "F", value_hint = ValueHint::FilePath, help_heading = "Execution")]
     pub(super) feeds: Option<PathBuf>,
     /// Compute this tensor, NODE or NODE:SLOT. Repeatable.
     ///
@@ -324,8 +326,8 @@ pub(super) struct RunArgs {
     /// Measure some runs in addition, and write what each node took to this file, for --profile.
     #[arg(long, value_name = "F.json", value_hint = ValueHint::FilePath, help_heading = "Output")]
     pub(super) save_profile: Option<PathBuf>,
-    /// Write the fetched tensors to this file, as arrays out/FETCH.
-    #[arg(long, value_name = "F.npz", value_hint = ValueHint::FilePath, help_heading = "Output")]
+    /// Write the fetched tensors to this file: as arrays out/FETCH (F.npz), or as JSON (F.json).
+    #[arg(long, value_name = "F", value_hint = ValueHint::FilePath, help_heading = "Output")]
     pub(super) output: Option<PathBuf>,
     /// Write a trace to this file, for chrome://tracing and Perfetto.
     ///

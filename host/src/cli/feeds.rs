@@ -139,7 +139,7 @@ pub(super) fn wanted_feeds(graph: &Graph) -> Vec<String> {
 }
 
 /// The type and shape that the graph has for a tensor.
-fn wanted(graph: &Graph, tensor: TensorId) -> Wanted {
+pub(super) fn wanted(graph: &Graph, tensor: TensorId) -> Wanted {
     Wanted {
         dtype: graph.tensor_dtypes()[tensor.index()],
         shape: graph.tensor_shape(tensor),

@@ -16,6 +16,7 @@ mod explain;
 mod feeds;
 mod help;
 mod inspect;
+mod json_tensors;
 mod man;
 mod npz;
 mod open;

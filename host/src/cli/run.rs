@@ -26,6 +26,9 @@ use super::feeds::random_feeds;
 use super::feeds::read_expected;
 use super::feeds::read_feeds;
 use super::feeds::wanted_feeds;
+use super::json_tensors::is_json;
+use super::json_tensors::read_json_feeds;
+use super::json_tensors::write_json;
 use super::npz;
 use super::npz::NpzReader;
 use super::open::Opened;
@@ -184,7 +187,9 @@ pub(super) fn run(
     let (tensors, timing) = executed.context("nothing was executed")?;
     traced?;
     let fetched: Vec<(String, Tensor)> = work.fetches.iter().cloned().zip(tensors).collect();
-    if let Some(path) = &args.output {
+    if let Some(path) = args.output.as_ref().filter(|path| is_json(path)) {
+        write_json(path, &fetched)?;
+    } else if let Some(path) = &args.output {
         let names: Vec<String> = fetched
             .iter()
             .map(|(name, _)| format!("out/{name}"))
@@ -314,7 +319,10 @@ impl Work {
             feeds = read_feeds(&mut archive, graph).with_context(context)?;
             expected = Some(read_expected(&mut archive, graph).with_context(context)?);
         }
-        if let Some(path) = &args.feeds {
+        if let Some(path) = args.feeds.as_ref().filter(|path| is_json(path)) {
+            let context = || format!("--feeds {}", path.display());
+            feeds.extend(read_json_feeds(path, graph).with_context(context)?);
+        } else if let Some(path) = &args.feeds {
             let mut archive = NpzReader::open(path)?;
             let context = || format!("--feeds {}", path.display());
             let found = read_feeds(&mut archive, graph).with_context(context)?;

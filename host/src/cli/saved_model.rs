@@ -70,20 +70,6 @@ impl GraphPath {
     }
 }
 
-/// Refuses a graph path that is not a file with a GraphDef.
-///
-/// # Errors
-/// Says what the path is.
-pub(super) fn check_graph_path(path: &Path) -> Result<()> {
-    match GraphPath::of(path)? {
-        GraphPath::GraphDef => Ok(()),
-        GraphPath::SavedModel(_) => bail!(
-            "{}: benchmarks take frozen GraphDefs, not SavedModels; `placewright run` takes both",
-            path.display()
-        ),
-    }
-}
-
 /// Whether a folder is a SavedModel.
 pub(super) fn is_saved_model(folder: &Path) -> bool {
     saved_model::is_saved_model(folder) || folder.join(TEXT).is_file()
@@ -115,10 +101,6 @@ mod tests {
         let model = GraphPath::SavedModel(folder.path().to_owned());
         for path in [folder.path(), &file] {
             assert_eq!(GraphPath::of(path).expect("a SavedModel"), model);
-            let refused = check_graph_path(path)
-                .expect_err("a SavedModel")
-                .to_string();
-            assert!(refused.contains("frozen GraphDefs"), "{refused}");
         }
         let graph = GraphPath::of(Path::new("graph.pb")).expect("a file");
         assert_eq!(graph, GraphPath::GraphDef);

@@ -80,6 +80,7 @@ pub mod resample;
 
 pub mod reshape;
 
+pub mod sampled;
 pub mod sampling;
 
 pub mod scan;

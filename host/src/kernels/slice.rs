@@ -33,6 +33,35 @@ pub fn axis_index(axis: i64, rank: usize) -> Option<usize> {
     usize::try_from(axis).ok().filter(|&axis| axis < rank)
 }
 
+/// Writes `updates` of shape `parts` to `out` of shape `dims`, from `starts` on (TensorFlow
+/// `XlaDynamicUpdateSlice`).
+///
+/// # Panics
+/// If an update is outside of `out`, or the length of a slice does not match its shape.
+pub fn update_slice<T: Copy>(
+    updates: &[T],
+    parts: &[usize],
+    starts: &[usize],
+    dims: &[usize],
+    out: &mut [T],
+) {
+    let Some((&length, outer)) = parts.split_last() else {
+        return out.copy_from_slice(updates);
+    };
+    if updates.is_empty() {
+        return;
+    }
+    for (row, updates) in updates.chunks_exact(length).enumerate() {
+        let (mut rest, mut at, mut stride) = (row, starts[outer.len()], dims[outer.len()]);
+        for axis in (0..outer.len()).rev() {
+            at += (starts[axis] + rest % outer[axis]) * stride;
+            rest /= outer[axis];
+            stride *= dims[axis];
+        }
+        out[at..at + length].copy_from_slice(updates);
+    }
+}
+
 /// Selects `sizes[i]` elements from `begin[i]` on; `-1` stands for all that follow (TensorFlow
 /// `Slice`).
 ///

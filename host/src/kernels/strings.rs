@@ -30,6 +30,14 @@ pub fn fingerprint(bytes: &[u8]) -> u64 {
     farmhash::fingerprint64(bytes)
 }
 
+/// Returns a fingerprint of two fingerprints, of `SparseCross`.
+pub fn fingerprint_cat(first: u64, second: u64) -> u64 {
+    const FACTOR: u64 = 0xc6a4_a793_5bd1_e995;
+    let mixed = |value: u64| value ^ value >> 47;
+    let hash = first ^ FACTOR ^ mixed(second.wrapping_mul(FACTOR)).wrapping_mul(FACTOR);
+    mixed(mixed(hash.wrapping_mul(FACTOR)).wrapping_mul(FACTOR))
+}
+
 /// Returns SipHash-2-4 with this key, of `StringToHashBucketStrong`.
 pub fn keyed_hash(bytes: &[u8], key: [u64; 2]) -> u64 {
     let mut hasher = SipHasher24::new_with_keys(key[0], key[1]);

@@ -10,6 +10,7 @@ mod assemble;
 mod attr_def;
 mod check;
 mod control;
+mod cross;
 mod definition;
 mod fold;
 mod functional;

@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 
 use super::array;
 use super::control;
+use super::cross;
 use super::definition::OpDef;
 use super::definition::OpDefError;
 use super::functional;
@@ -75,6 +76,7 @@ impl Default for OpRegistry {
         let families = [
             array::ops(),
             control::ops(),
+            cross::ops(),
             functional::ops(),
             layout::ops(),
             linalg::ops(),

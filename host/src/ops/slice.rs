@@ -26,6 +26,8 @@ pub(super) fn ops() -> Vec<OpDef> {
             .with_shape(sliced)
             .with_fold(fold_slice)
             .with_work(reads_what_it_writes),
+        op("XlaDynamicUpdateSlice", "input: T, update: T, indices: Tindices", "output: T", "T: type; Tindices: {int32, int64}")
+            .with_shape(same_as_input),
         op("StridedSlice", "input: T, begin: Index, end: Index, strides: Index", "output: T", MASKS)
             .with_shape(|context| {
                 let slice = StridedSlice::new(context)?;

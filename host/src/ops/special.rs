@@ -24,7 +24,7 @@ const QUANTIZED: &str = "num_bits: int = 8; narrow_range: bool = false";
 
 /// Ops of this family.
 pub(super) fn ops() -> Vec<OpDef> {
-    vec![
+    let mut ops = vec![
         op("Betainc", "a: T, b: T, x: T", "z: T", "T: {float, double}")
             .with_shape(one_shape_or_scalars)
             .with_work(per_output(SERIES_FLOPS)),
@@ -70,7 +70,28 @@ pub(super) fn ops() -> Vec<OpDef> {
                     dims.iter().copied().chain([None]).collect()
                 })])
             }),
-    ]
+    ];
+    let range = "signed_input: bool = true; T: {bfloat16, half, float, double}; \
+                 narrow_range: bool = false; axis: int = -1";
+    let rounding = "num_bits: int = 8; range_given: bool = false; \
+                    round_mode: {'HALF_TO_EVEN', 'HALF_UP'} = 'HALF_TO_EVEN'";
+    for (version, bits, more) in [
+        ("V2", "", rounding),
+        ("V3", ", num_bits: int32", "range_given: bool = true"),
+        ("V4", "", rounding),
+    ] {
+        ops.push(
+            op(
+                &format!("QuantizeAndDequantize{version}"),
+                &format!("input: T, input_min: T, input_max: T{bits}"),
+                "output: T",
+                &format!("{range}; {more}"),
+            )
+            .with_shape(same_as_input)
+            .with_work(per_output(5.0)),
+        );
+    }
+    ops
 }
 
 /// All inputs have one shape; scalars are repeated.

@@ -10,6 +10,7 @@ use super::rules::merge;
 use super::rules::n_elements;
 use super::rules::same_as_input;
 use super::rules::scalars;
+use super::rules::size;
 use crate::tensor::PartialShape;
 
 /// Ops of this family.
@@ -187,6 +188,25 @@ fn pieces() -> Vec<OpDef> {
             "keep_dims: bool = false; separator: string = ''",
         )
         .with_shape(reduced),
+        op(
+            "UnsortedSegmentJoin",
+            "inputs: string, segment_ids: Tindices, num_segments: Tnumsegments",
+            "output: string",
+            "separator: string = ''; Tindices: {int32, int64}; \
+             Tnumsegments: {int32, int64} = DT_INT32",
+        )
+        .with_shape(|context| {
+            context.shape_of_rank(2, 0)?;
+            let n_segments = context.scalar_int(2);
+            let n_segments = n_segments.map(|n| size(n, "num_segments")).transpose()?;
+            let (inputs, ids) = (context.shape(0).dims(), context.shape(1).rank());
+            let rest = inputs.zip(ids).and_then(|(dims, rank)| dims.get(rank..));
+            Ok(vec![rest.map_or_else(PartialShape::unknown, |rest| {
+                std::iter::once(n_segments)
+                    .chain(rest.iter().copied())
+                    .collect()
+            })])
+        }),
         op(
             "StringFormat",
             "inputs: T",

@@ -89,6 +89,9 @@ pub(super) fn ops() -> Vec<OpDef> {
                 Ok(vec![PartialShape::new(&[boxes.dim(0), height, width, image.dim(3)])])
             })
             .with_work(per_output(8.0)),
+        op("ScaleAndTranslate", "images: T, size: int32, scale: float, translation: float", "resized_images: float", "T: {int8, uint8, int16, uint16, int32, int64, bfloat16, half, float, double}; kernel_type: string = 'lanczos3'; antialias: bool = true")
+            .with_shape(resized)
+            .with_work(per_output(24.0)),
     ];
     for (name, flops) in [
         ("ResizeBilinear", 8.0),

@@ -34,7 +34,7 @@ fn folders_without_a_model_are_refused_and_damaged_models_are_named() {
         for line in ["run {}", "place {}", "inspect {}"] {
             placewright(args(line, &[path])).expect_error(1, &["my_model", "has no graph"]);
         }
-        let parts = ["my_model", "frozen GraphDefs"];
+        let parts = ["my_model", "expected an archive"];
         placewright(args("bench models {}", &[path])).expect_error(1, &parts);
     }
 }
@@ -76,6 +76,64 @@ fn a_saved_model_is_run_by_the_names_of_its_signature() {
     let graph = super::model("tiny_add.pb");
     let parts = ["--keep-variables has no effect on a GraphDef"];
     placewright(args("run {} --keep-variables", &[&graph])).expect_error(2, &parts);
+}
+
+#[test]
+fn feeds_and_results_may_be_json() {
+    let folder = folder();
+    let (feeds, out) = (path_in(&folder, "feeds.json"), path_in(&folder, "out.json"));
+    let read = || -> serde_json::Value {
+        serde_json::from_slice(&fs::read(&out).expect("written")).expect("JSON")
+    };
+    let line = "run {} --feeds {} --output {}";
+    fs::write(&feeds, r#"{"words": ["sat", {"b64": "dGhl"}, "dog"]}"#).expect("written");
+    placewright(args(line, &[&saved("words"), &feeds, &out])).expect(0);
+    assert_eq!(read()["ids"], json!([2, 0, 7]));
+    let vectors = read()["vectors"].as_array().map(Vec::len);
+    assert_eq!(vectors, Some(3));
+    // What the program writes, it reads.
+    fs::write(&feeds, r#"{"x": [[1, 2.5]]}"#).expect("written");
+    placewright(args(line, &[&saved("counter"), &feeds, &out])).expect(0);
+    let twice = read()["twice"].clone();
+    assert_eq!(twice[0].as_array().map(Vec::len), Some(3), "{twice}");
+    for (content, parts) in [
+        (r#"{"y": 1}"#, &["feeds.json", "`y`"][..]),
+        (r#"{"x": [1, 2]}"#, &["feeds.json", "`x`", "shape is [2]"]),
+        (
+            r#"{"x": [["a", "b"]]}"#,
+            &["\"a\" is not a value of type float"],
+        ),
+        ("[1]", &["feeds.json", "expected an object", "x"]),
+        ("{", &["feeds.json", "expected an object"]),
+    ] {
+        fs::write(&feeds, content).expect("written");
+        placewright(args(line, &[&saved("counter"), &feeds, &out])).expect_error(1, parts);
+    }
+}
+
+#[test]
+fn saved_models_are_measured() {
+    let folder = folder();
+    let archive = saved("words.serving_default.npz");
+    let model = folder.path().join("words");
+    for part in ["", "assets", "variables"] {
+        let (from, to) = (saved(&format!("words/{part}")), model.join(part));
+        fs::create_dir(&to).expect("made");
+        for entry in fs::read_dir(from).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if let (true, Some(name)) = (path.is_file(), path.file_name()) {
+                fs::copy(&path, to.join(name)).expect("copied");
+            }
+        }
+    }
+    let model = model.to_str().expect("UTF-8");
+    let parts = ["expected an archive", "words.npz"];
+    placewright(args("bench models {}", &[model])).expect_error(1, &parts);
+    fs::copy(archive, format!("{model}.npz")).expect("copied");
+    for path in [model, folder.path().to_str().expect("UTF-8")] {
+        let ran = placewright(args("bench models {} --seconds 0.01 --json", &[path])).expect(0);
+        assert_eq!(ran.json()["rows"][0]["model"], "words");
+    }
 }
 
 #[test]

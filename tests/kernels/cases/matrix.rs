@@ -10,6 +10,7 @@ use crate::case::Case;
 use crate::case::case;
 use crate::case::noise;
 use crate::case::tensor;
+use crate::case::typed_tensor;
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = matmuls();
@@ -186,8 +187,36 @@ fn matmuls() -> Vec<Case> {
             .input(ones(&[1, 2]))
             .input(ones(&[2, 1]))
             .gives(tensor(&[1, 1], &[2])),
+        bytes(
+            tensor(&[1, 2], &[-128i8, 127]),
+            tensor(&[2, 1], &[-128i8, 127]),
+            DType::I32,
+        )
+        .gives(tensor(&[1, 1], &[32_513])),
+        bytes(
+            tensor(&[1, 2], &[-128i8, 3]),
+            tensor(&[2, 1], &[255u8, 1]),
+            DType::I32,
+        )
+        .gives(tensor(&[1, 1], &[-32_637])),
+        bytes(
+            typed_tensor(DType::BF16, &[1, 2], &[2, 3]),
+            tensor(&[2, 1], &[4u8, 5]),
+            DType::BF16,
+        )
+        .gives(typed_tensor(DType::BF16, &[1, 1], &[23])),
     ]);
     cases
+}
+
+fn bytes(x: Tensor, y: Tensor, out: DType) -> Case {
+    let name = format!("BatchMatMulV3: {} and {}", x.dtype(), y.dtype());
+    case(&name, "BatchMatMulV3")
+        .typed("Ta", x.dtype())
+        .typed("Tb", y.dtype())
+        .typed("Tout", out)
+        .input(x)
+        .input(y)
 }
 
 fn einsum(equation: &str, inputs: &[Tensor]) -> Case {

@@ -40,11 +40,64 @@ fn crop(name: &str, x: Tensor, boxes: &[[f32; 4]], images: &[i32], size: &[i32])
         .named_input("crop_size", tensor(&[size.len()], size))
 }
 
+/// A row of pixels that is scaled and moved along.
+fn sample(name: &str, sampler: &str, x: Tensor, [scale, translation]: [f32; 2], n: i32) -> Case {
+    case(&format!("ScaleAndTranslate: {name}"), "ScaleAndTranslate")
+        .typed("T", x.dtype())
+        .text("kernel_type", sampler)
+        .input(x)
+        .named_input("size", tensor(&[2], &[1, n]))
+        .named_input("scale", tensor(&[2], &[1.0, scale]))
+        .named_input("translation", tensor(&[2], &[0.0, translation]))
+}
+
+fn sampled() -> Vec<Case> {
+    let row = || line(&[2.0, 4.0, 6.0, 8.0]);
+    let whole = line(&[0.0, 32.0]);
+    let as_is = [1.0, 0.0];
+    let mut cases = vec![
+        sample("larger", "triangle", whole.clone(), [2.0, 0.0], 4)
+            .gives(line(&[0.0, 8.0, 24.0, 32.0])),
+        sample("smaller", "box", row(), [0.5, 0.0], 2).gives(line(&[3.0, 7.0])),
+        sample("smaller, not antialiased", "triangle", row(), [0.5, 0.0], 2)
+            .bool("antialias", false)
+            .gives(line(&[3.0, 7.0])),
+        sample("moved", "keyscubic", row(), [1.0, 2.0], 4)
+            .gives_within(line(&[0.0, 0.0, 2.0, 4.0]), 1e-6),
+        sample("no images", "gaussian", zeros(&[0, 1, 1, 1]), as_is, 2).gives(zeros(&[0, 1, 2, 1])),
+        sample("no channels", "gaussian", zeros(&[1, 1, 1, 0]), as_is, 2)
+            .gives(zeros(&[1, 1, 2, 0])),
+        sample("no pixels", "box", zeros(&[1, 0, 1, 1]), as_is, 2)
+            .refused("input image must be of non-zero size"),
+        sample("no scale", "box", row(), [0.0, 0.0], 2).refused("Scale must be greater than zero"),
+        sample("no size", "box", row(), as_is, 0).refused("output dimensions must be positive"),
+        sample("a vector", "box", zeros(&[2]), as_is, 2).refused("input rank should be 4"),
+        sample("another sampler", "sinc", row(), as_is, 2)
+            .refused("Unrecognized kernel type: sinc"),
+    ];
+    // Weights at distances of 0, 1, 2 .. are 1, 0, 0 ..
+    for sampler in [
+        "lanczos1",
+        "lanczos3",
+        "lanczos5",
+        "keyscubic",
+        "triangle",
+        "box",
+    ] {
+        cases.push(sample(sampler, sampler, row(), as_is, 4).gives_within(row(), 1e-5));
+    }
+    cases.extend(numbers().map(|dtype| {
+        let image = typed_tensor(dtype, &[1, 1, 2, 1], &[2, 4]);
+        sample(&format!("{dtype}"), "box", image, [0.5, 0.0], 1).gives(line(&[3.0]))
+    }));
+    cases
+}
+
 pub(crate) fn cases() -> Vec<Case> {
     let (area, cubic) = ("ResizeArea", "ResizeBicubic");
     let whole = [0.0, 0.0, 1.0, 1.0];
     let x = line(&[0.0, 4.0, 8.0]);
-    let mut cases = Vec::new();
+    let mut cases = sampled();
     for dtype in numbers() {
         let image = typed_tensor(dtype, &[1, 2, 2, 1], &[2, 4, 6, 8]);
         let name = format!("{dtype}");

@@ -27,6 +27,60 @@ fn counted(dims: &[usize]) -> Tensor {
     tensor(dims, &values)
 }
 
+fn update(name: &str, input: Tensor, update: Tensor, starts: Tensor) -> Case {
+    case(
+        &format!("XlaDynamicUpdateSlice: {name}"),
+        "XlaDynamicUpdateSlice",
+    )
+    .typed("T", input.dtype())
+    .typed("Tindices", starts.dtype())
+    .input(input)
+    .input(update)
+    .named_input("indices", starts)
+}
+
+fn updates() -> Vec<Case> {
+    let part = tensor(&[2, 2], &[-1, -2, -3, -4]);
+    let at = |starts: &[i64]| tensor(&[starts.len()], starts);
+    let mut cases: Vec<Case> = MOVED
+        .into_iter()
+        .map(|dtype| {
+            let input = typed_tensor(dtype, &[2, 2], &[1, 2, 3, 4]);
+            let part = typed_tensor(dtype, &[2, 1], &[5, 6]);
+            update(&format!("{dtype}"), input, part, tensor(&[2], &[0, 1])).gives(typed_tensor(
+                dtype,
+                &[2, 2],
+                &[1, 5, 3, 6],
+            ))
+        })
+        .collect();
+    cases.extend([
+        update(
+            "beyond the end",
+            counted(&[3, 3]),
+            part.clone(),
+            at(&[2, i64::MAX]),
+        )
+        .gives(tensor(&[3, 3], &[0, 1, 2, 3, -1, -2, 6, -3, -4])),
+        update(
+            "before the start",
+            counted(&[3, 3]),
+            part.clone(),
+            at(&[-5, 1]),
+        )
+        .gives(tensor(&[3, 3], &[0, -1, -2, 3, -3, -4, 6, 7, 8])),
+        update("a scalar", counted(&[]), tensor(&[], &[7]), at(&[])).gives(tensor(&[], &[7])),
+        update("nothing", counted(&[2]), tensor::<i32>(&[0], &[]), at(&[9])).gives(counted(&[2])),
+        update("too large", counted(&[3, 1]), part.clone(), at(&[0, 0]))
+            .refused("update of shape [2,2] must fit into input of shape [3,1]"),
+        update("another rank", counted(&[9]), part.clone(), at(&[0]))
+            .refused("update of shape [2,2] must fit into input of shape [9]"),
+        update("too few starts", counted(&[3, 3]), part, at(&[0]))
+            .refused("indices must be a vector with an element per dimension"),
+    ]);
+    cases
+}
+
 fn slice(name: &str, input: Tensor, begin: &[i32], size: &[i32]) -> Case {
     case(&format!("Slice: {name}"), "Slice")
         .typed("T", input.dtype())

@@ -17,7 +17,107 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(matmuls());
     cases.extend(ragged());
     cases.extend(counts());
+    cases.extend(crosses());
     cases
+}
+
+fn cross(name: &str, sparse: &[[Tensor; 3]], dense: &[Tensor], is_hashed: bool) -> Case {
+    let dtype = if is_hashed { DType::I64 } else { DType::String };
+    let start = case(&format!("SparseCross: {name}"), "SparseCross")
+        .int("N", i64::try_from(sparse.len()).unwrap())
+        .typed("out_type", dtype)
+        .typed("internal_type", dtype)
+        .bool("hashed_output", is_hashed)
+        .int("hash_key", 0xde_cafc_affe)
+        .with_outputs(3);
+    let parts = (0..3).flat_map(|part| sparse.iter().map(move |column| &column[part]));
+    let inputs = parts.chain(dense);
+    inputs.fold(start, |case, input| case.input(input.clone()))
+}
+
+fn strings(dims: &[usize], values: &[&str]) -> Tensor {
+    let values = values.iter().map(|value| value.as_bytes().into());
+    Tensor::from_strings(dims.into(), values.collect()).unwrap()
+}
+
+/// The hashes are TensorFlow's.
+fn crosses() -> Vec<Case> {
+    let column = || {
+        let places = tensor(&[3, 2], &[0i64, 0, 0, 1, 2, 0]);
+        let values = strings(&[3], &["x", "y", "z"]);
+        [places, values, tensor(&[2], &[3i64, 2])]
+    };
+    let places = || tensor(&[6, 2], &[0i64, 0, 0, 1, 0, 2, 0, 3, 2, 0, 2, 1]);
+    let numbers = || tensor(&[3, 2], &[1i64, -2, 3, 4, 5, 6]);
+    let words = strings(&[3, 2], &["a", "b", "c", "d", "e", ""]);
+    let row = |places: &[i64]| tensor(&[places.len() / 2, 2], places);
+    let [four, shape] = [row(&[0, 0, 0, 1, 0, 2, 0, 3]), tensor(&[2], &[1i64, 4])];
+    vec![
+        cross("numbers", &[], &[row(&[5, 7]), row(&[1, -2])], true)
+            .int("num_buckets", 0)
+            .gives_all(vec![
+                four.clone(),
+                tensor(
+                    &[4],
+                    &[
+                        6_945_244_610_988_568_008i64,
+                        821_289_574_611_351_801,
+                        4_091_893_631_688_526_645,
+                        5_990_080_941_237_767_559,
+                    ],
+                ),
+                shape.clone(),
+            ]),
+        cross(
+            "strings and numbers",
+            &[],
+            &[strings(&[1, 2], &["a", "b"]), row(&[1, -2])],
+            true,
+        )
+        .int("num_buckets", 100)
+        .gives_all(vec![four, tensor(&[4], &[85i64, 18, 83, 54]), shape]),
+        cross("sparse strings", &[column()], &[numbers()], true)
+            .int("num_buckets", 100)
+            .gives_all(vec![
+                places(),
+                tensor(&[6], &[27i64, 16, 26, 12, 74, 7]),
+                tensor(&[2], &[3i64, 4]),
+            ]),
+        cross("joined", &[column()], &[words], false)
+            .int("num_buckets", 0)
+            .gives_all(vec![
+                places(),
+                strings(&[6], &["x_X_a", "x_X_b", "y_X_a", "y_X_b", "z_X_e", "z_X_"]),
+                tensor(&[2], &[3i64, 4]),
+            ]),
+        cross("joined numbers", &[], &[row(&[5, -7])], false)
+            .int("num_buckets", 0)
+            .gives_all(vec![
+                row(&[0, 0, 0, 1]),
+                strings(&[2], &["5", "-7"]),
+                tensor(&[2], &[1i64, 2]),
+            ]),
+        cross("nothing", &[], &[], true)
+            .int("num_buckets", 0)
+            .refused("there must be at least one input"),
+        cross("other rows", &[column()], &[row(&[1, 2])], true)
+            .int("num_buckets", 0)
+            .refused("Expected batch size 3, got 1"),
+        cross("a vector", &[], &[tensor(&[2], &[1i64, 2])], true)
+            .int("num_buckets", 0)
+            .refused("Dense inputs should be a matrix but received shape [2]"),
+        cross(
+            "a row that does not exist",
+            &[{
+                let [_, values, shape] = column();
+                [tensor(&[3, 2], &[0i64, 0, 3, 0, 3, 1]), values, shape]
+            }],
+            &[],
+            true,
+        )
+        .int("num_buckets", 0)
+        .refused("index 1 is outside of the 3 rows"),
+    ]
 }
 
 fn to_dense(name: &str, indices: Tensor, sizes: &[i64], values: Tensor) -> Case {

@@ -22,6 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(sequences());
     cases.extend(bytes());
     cases.extend(quantization());
+    cases.extend(steps());
     cases.extend(cells());
     cases.extend(losses());
     cases
@@ -683,4 +684,88 @@ fn losses() -> Vec<Case> {
         sparse("a vector", zeros(&[2]), &[0, 0]).refused("logits must be 2-D and labels 1-D"),
     ]);
     cases
+}
+
+/// The results are TensorFlow's.
+fn steps() -> Vec<Case> {
+    let x = || tensor(&[2, 3], &[-1.5f32, -0.3, 0.0, 0.26, 0.5, 0.9]);
+    let number = |x: f32| tensor(&[], &[x]);
+    let steps = |name: &str, x: Tensor, min: Tensor, max: Tensor, n_bits: i64| {
+        let op = "QuantizeAndDequantizeV4";
+        case(&format!("{op}: {name}"), op)
+            .typed("T", x.dtype())
+            .int("num_bits", n_bits)
+            .input(x)
+            .input(min)
+            .input(max)
+    };
+    let given = |name: &str, [min, max]: [f32; 2], n_bits: i64| {
+        steps(name, x(), number(min), number(max), n_bits).bool("range_given", true)
+    };
+    let zero = || number(0.0);
+    let row = |values: &[f64]| tensor(&[values.len()], values);
+    let halves = |name: &str| {
+        let ends = [-4.0, 3.0].map(|end| tensor(&[], &[end]));
+        let [min, max] = ends;
+        steps(name, row(&[0.5, 1.5, -2.5, 3.0]), min, max, 3).bool("range_given", true)
+    };
+    let third = 1.0 / 3.0;
+    vec![
+        steps("its own range", x(), zero(), zero(), 4).gives_within(
+            tensor(&[2, 3], &[-1.5f32, -0.375, 0.0, 0.1875, 0.5625, 0.9375]),
+            1e-6,
+        ),
+        steps("a range per row", x(), zero(), zero(), 3)
+            .int("axis", 0)
+            .gives_within(
+                tensor(&[2, 3], &[-1.5f32, -0.375, 0.0, 0.3, 0.6, 0.9]),
+                1e-6,
+            ),
+        given("a given range", [-1.0, 0.5], 4).gives_within(
+            tensor(&[2, 3], &[-1.0f32, -0.25, 0.0, 0.25, 0.5, 0.875]),
+            1e-6,
+        ),
+        given("narrow", [-1.0, 0.5], 3)
+            .bool("narrow_range", true)
+            .gives_within(
+                tensor(&[2, 3], &[-1.0f32, -third, 0.0, third, 2.0 * third, 1.0]),
+                1e-6,
+            ),
+        given("unsigned", [0.0, 1.0], 4)
+            .bool("signed_input", false)
+            .gives_within(
+                tensor(
+                    &[2, 3],
+                    &[0.0f32, 0.0, 0.0, 4.0 / 15.0, 8.0 / 15.0, 14.0 / 15.0],
+                ),
+                1e-6,
+            ),
+        halves("to even").gives(row(&[0.0, 2.0, -2.0, 3.0])),
+        halves("up")
+            .text("round_mode", "HALF_UP")
+            .gives(row(&[1.0, 2.0, -2.0, 3.0])),
+        steps("nothing", tensor::<f32>(&[0, 2], &[]), zero(), zero(), 8)
+            .gives(tensor::<f32>(&[0, 2], &[])),
+        given("backwards", [1.0, 0.0], 8).refused("Invalid range: input_min 1 > input_max 0"),
+        given("too many bits", [0.0, 1.0], 62).refused("num_bits is out of range: 62"),
+        given("no such axis", [0.0, 1.0], 8)
+            .int("axis", 2)
+            .refused("Shape must be at least rank 3 but is rank 2"),
+        given("one range for three", [0.0, 1.0], 8)
+            .int("axis", 1)
+            .refused("input_min has incorrect size"),
+        case(
+            "QuantizeAndDequantizeV3: bits of a tensor",
+            "QuantizeAndDequantizeV3",
+        )
+        .typed("T", DType::F32)
+        .input(x())
+        .input(number(-1.0))
+        .input(number(0.5))
+        .input(tensor(&[], &[4]))
+        .gives_within(
+            tensor(&[2, 3], &[-1.0f32, -0.25, 0.0, 0.25, 0.5, 0.875]),
+            1e-6,
+        ),
+    ]
 }

@@ -327,6 +327,18 @@ fn joined() -> Vec<Case> {
             .input(strings(&[2, 2], &["a", "b", "c", "d"]))
             .input(tensor(&[axes.len()], axes))
     };
+    let segments = |name: &str, ids: Tensor, n: i32| {
+        case(
+            &format!("UnsortedSegmentJoin: {name}"),
+            "UnsortedSegmentJoin",
+        )
+        .typed("Tindices", ids.dtype())
+        .typed("Tnumsegments", DType::I32)
+        .text("separator", "+")
+        .input(strings(&[2, 2], &["a", "b", "c", "d"]))
+        .input(ids)
+        .input(tensor(&[], &[n]))
+    };
     let format = |name: &str, template: &str, inputs: &[Tensor]| {
         let start = case(&format!("StringFormat: {name}"), "StringFormat")
             .text("template", template)
@@ -354,6 +366,18 @@ fn joined() -> Vec<Case> {
         reduced("an axis that is not there", &[2], false)
             .refused("Invalid reduction dimension 2 for input with 2 dimension(s)"),
         reduced("an axis twice", &[1, -1], false).refused("Duplicate reduction dimension -1"),
+        segments("rows", tensor(&[2], &[1i64, 1]), 2)
+            .gives(strings(&[2, 2], &["", "", "a+c", "b+d"])),
+        segments("elements", tensor(&[2, 2], &[1, 0, 1, 0]), 2)
+            .gives(strings(&[2], &["b+d", "a+c"])),
+        segments("beyond", tensor(&[2], &[0, 2]), 2)
+            .refused("segment_ids are not allowed to exceed num_segments"),
+        segments("negative", tensor(&[2], &[0, -1]), 2).refused("or to have negative values"),
+        segments("no segments", tensor(&[2], &[0, 1]), -1)
+            .refused("Number of segments must be non-negative but got -1"),
+        segments("another shape", tensor(&[3], &[0, 1, 1]), 2)
+            .refused("input must start with their shape"),
+        segments("a scalar", tensor(&[], &[0]), 2).refused("a rank of at least 1"),
         case("ReduceJoin: nothing", "ReduceJoin")
             .input(strings(&[2, 0], &[]))
             .input(tensor(&[1], &[1]))

@@ -25,7 +25,8 @@ use crate::cli::feeds::read_expected;
 use crate::cli::feeds::read_feeds;
 use crate::cli::npz::NpzReader;
 use crate::cli::sandbox::SandboxArgs;
-use crate::cli::saved_model::check_graph_path;
+use crate::cli::saved_model::GraphPath;
+use crate::cli::saved_model::is_saved_model;
 use crate::cli::timing::timed;
 use crate::device::DeviceOptions;
 use crate::names::DeviceName;
@@ -33,6 +34,7 @@ use crate::policy::PolicyLimits;
 use crate::policy::PolicyRequest;
 use crate::policy::PolicySource;
 use crate::registry::Registry;
+use crate::saved_model::SavedModelOptions;
 use crate::session::Session;
 use crate::session::SessionBuilder;
 use crate::tensor::DType;
@@ -116,7 +118,7 @@ impl Model {
         setup: ModelSetup,
         complete: impl FnOnce(SessionBuilder) -> SessionBuilder,
     ) -> Result<Self> {
-        check_graph_path(graph)?;
+        let path = GraphPath::of(graph)?;
         let mut placement =
             PlacementOptions::default().with_soft_placement(setup.allow_soft_placement);
         if let Some(scope) = setup.scope {
@@ -135,9 +137,14 @@ impl Model {
                 Some(request) => builder.with_policy(request),
                 None => builder,
             };
+            let builder = builder.with_registry(setup.registry);
+            let builder = match &path {
+                GraphPath::GraphDef => builder.with_graph_def_file(graph),
+                GraphPath::SavedModel(folder) => {
+                    builder.with_saved_model(folder, SavedModelOptions::default())
+                }
+            };
             let builder = builder
-                .with_registry(setup.registry)
-                .with_graph_def_file(graph)
                 .with_device_options(setup.devices)
                 .with_placement_options(placement)
                 .with_inter_op_parallelism_threads(setup.inter_op_threads);
@@ -203,7 +210,10 @@ impl Model {
         let mut feeds = Vec::with_capacity(self.feeds.len());
         for (name, tensor) in &self.feeds {
             let shape = tensor.shape().clone();
-            let fresh = Tensor::from_bytes(tensor.dtype(), shape, tensor.as_bytes()?)?;
+            let fresh = match tensor.dtype() {
+                DType::String => Tensor::from_strings(shape, tensor.as_strings()?.to_vec())?,
+                dtype => Tensor::from_bytes(dtype, shape, tensor.as_bytes()?)?,
+            };
             feeds.push((name.as_str(), fresh));
         }
         let fetches: Vec<&str> = self.fetches.iter().map(String::as_str).collect();
@@ -294,14 +304,15 @@ fn model_name(graph: &Path) -> String {
     stem.map_or(name.clone(), str::to_owned)
 }
 
-/// Returns the archive beside a graph: `mlp.npz` beside `mlp.pb` and `mlp.skel.pb`.
+/// Returns the archive beside a graph: `mlp.npz` beside `mlp.pb`, `mlp.skel.pb` and the folder
+/// `mlp` of a SavedModel.
 ///
 /// # Errors
 /// If there is none.
 pub(super) fn archive_beside(graph: &Path) -> Result<PathBuf> {
     if !graph.exists() {
         bail!(
-            "{}: there is no such model; give a frozen GraphDef (M.pb or M.skel.pb) or a folder of models",
+            "{}: there is no such model; give a frozen GraphDef (M.pb or M.skel.pb), a SavedModel (a folder) or a folder of models",
             graph.display()
         );
     }
@@ -317,9 +328,9 @@ pub(super) fn archive_beside(graph: &Path) -> Result<PathBuf> {
 }
 
 /// What `bench models` measures.
-pub(super) const MODELS_WANTED: &str = "name models (M.pb or M.skel.pb, each with an archive M.npz beside it: arrays `in/NAME` to feed and `out/FETCH` to compare results with), or folders of models";
+pub(super) const MODELS_WANTED: &str = "name models (M.pb, M.skel.pb or the folder M of a SavedModel, each with an archive M.npz beside it: arrays `in/NAME` to feed and `out/FETCH` to compare results with), or folders of models";
 
-/// Returns the graphs in a folder that have an archive, sorted. If a model is there with and
+/// Returns the models in a folder that have an archive, sorted. If a model is there with and
 /// without its weights, the one with weights is taken.
 ///
 /// # Errors
@@ -336,10 +347,10 @@ pub(super) fn models_in(folder: &Path) -> Result<Vec<PathBuf>> {
         let Some(name) = name.strip_suffix(".npz") else {
             continue;
         };
-        let mut found = [".pb", ".skel.pb"]
+        let mut found = [".pb", ".skel.pb", ""]
             .map(|end| folder.join(format!("{name}{end}")))
             .into_iter()
-            .filter(|graph| graph.is_file());
+            .filter(|graph| graph.is_file() || is_saved_model(graph));
         graphs.extend(found.next());
     }
     if graphs.is_empty() {

@@ -22,7 +22,7 @@ use crate::cli::Outcome;
 use crate::cli::UsageError;
 use crate::cli::output::Output;
 use crate::cli::progress::Progress;
-use crate::cli::saved_model::check_graph_path;
+use crate::cli::saved_model::GraphPath;
 use crate::cli::saved_model::is_saved_model;
 use crate::cli::table::Table;
 use crate::cli::timing::Timing;
@@ -38,8 +38,8 @@ const REPOSITORY_MODELS: &str = "tests/models";
 pub(in crate::cli) struct ModelsBench {
     /// Models, or folders of models [default: tests/models]
     ///
-    /// A model is a frozen GraphDef M.pb or M.skel.pb with an archive M.npz beside it: arrays
-    /// in/NAME to feed and out/FETCH to compare results with.
+    /// A model is a frozen GraphDef M.pb or M.skel.pb, or the folder M of a SavedModel, with an
+    /// archive M.npz beside it: arrays in/NAME to feed and out/FETCH to compare results with.
     #[arg(value_name = "MODEL|DIR", value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
     /// Time for which each model is run, in seconds, after a tenth of it to warm up.
@@ -110,14 +110,17 @@ pub(super) fn models(paths: &[PathBuf]) -> Result<Vec<(PathBuf, PathBuf)>> {
     }
     let mut graphs = Vec::new();
     for path in paths {
-        // A SavedModel is a folder too, and is refused as one.
+        // A SavedModel is a folder too.
         match path.is_dir() && !is_saved_model(path) {
             true => graphs.extend(models_in(path)?),
             false => graphs.push(path.clone()),
         }
     }
     let with_archive = |graph: PathBuf| {
-        check_graph_path(&graph)?;
+        let graph = match GraphPath::of(&graph)? {
+            GraphPath::GraphDef => graph,
+            GraphPath::SavedModel(folder) => folder,
+        };
         let archive = archive_beside(&graph)?;
         Ok((graph, archive))
     };

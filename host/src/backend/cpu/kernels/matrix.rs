@@ -16,6 +16,7 @@ use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::kernels::MatmulElement;
+use crate::kernels::Number;
 use crate::kernels::Scratch;
 use crate::kernels::Threads;
 use crate::kernels::einsum::Equation;
@@ -69,6 +70,22 @@ pub(super) fn register(registry: &mut KernelRegistry) {
                 .with_factory(move |node| batch_mat_mul(node, dtype)),
         );
     }
+    // Bytes are widened: to 32 bits, or to the type of the other operand.
+    let bytes = [DType::I8, DType::U8];
+    let of_bytes = bytes.map(|lhs| bytes.map(|rhs| (lhs, rhs, DType::I32)));
+    let mixed = bytes.map(|byte| {
+        let other = DType::BF16;
+        [(byte, other, other), (other, byte, other)]
+    });
+    for (lhs, rhs, out) in of_bytes.into_iter().chain(mixed).flatten() {
+        registry.register(
+            def("BatchMatMulV3")
+                .with_types("Ta", &[lhs])
+                .with_types("Tb", &[rhs])
+                .with_types("Tout", &[out])
+                .with_factory(move |node| widened_mat_mul(node, out)),
+        );
+    }
     registry.register(
         def("Einsum")
             .with_types("T", &EQUATIONS)
@@ -115,6 +132,29 @@ fn multiply<T: MatmulElement>(
         r_copy.as_deref().unwrap_or(r),
     );
     output(context, shape, |out| plan.apply(l, r, out, threads))
+}
+
+/// TensorFlow `BatchMatMulV3` whose operands are converted to type `dtype` first.
+fn widened_mat_mul(node: &KernelConstruction<'_>, dtype: DType) -> Made {
+    let (transposed, broadcasts) = batch_attrs(node)?;
+    dispatch!(dtype, [BF16: half::bf16, I32: i32], T => kernel(move |context| {
+        let (lhs, rhs) = (context.input(0)?, context.input(1)?);
+        let (plan, shape) = batch_plan(lhs.shape(), rhs.shape(), transposed, broadcasts)?;
+        let threads = Threads::of(context);
+        let (l, r) = (widened::<T>(lhs, threads)?, widened::<T>(rhs, threads)?);
+        output(context, shape, |out| plan.apply(&l, &r, out, threads))
+    }))
+}
+
+/// Returns the elements of a tensor as another type that has all of their values.
+fn widened<T: Number>(tensor: &Tensor, threads: Threads<'_>) -> Result<Scratch<T>, KernelError> {
+    let mut out = threads.scratch::<T>(tensor.shape().n_elements())?;
+    dispatch!(tensor.dtype(), [I8: i8, U8: u8, BF16: half::bf16], S => {
+        let elements = tensor.as_slice::<S>()?;
+        unary::map(elements, &mut out, threads, |x: S| T::from_f64(x.to_f64()));
+        Ok::<_, KernelError>(())
+    })?;
+    Ok(out)
 }
 
 /// TensorFlow `Einsum` with one or two operands.

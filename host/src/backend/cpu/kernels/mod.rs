@@ -51,6 +51,7 @@ mod random_state;
 mod recurrent;
 mod reduce;
 mod resample;
+mod sampled;
 #[cfg(feature = "graphdef")]
 mod saver;
 mod scatter;
@@ -60,6 +61,7 @@ mod select;
 mod sequence;
 mod slice;
 mod sparse;
+mod sparse_cross;
 mod sparse_join;
 mod sparse_segment;
 mod string_pieces;
@@ -71,6 +73,7 @@ mod tensor_array;
 mod tensor_list;
 mod top_k;
 mod unicode;
+mod update_slice;
 mod variable;
 mod variable_scatter;
 mod volume;
@@ -91,6 +94,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     complex::register(registry);
     reduce::register(registry);
     resample::register(registry);
+    sampled::register(registry);
     fft::register(registry);
     fill::register(registry);
     fused::register(registry);
@@ -126,6 +130,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     sequence::register(registry);
     slice::register(registry);
     sparse::register(registry);
+    sparse_cross::register(registry);
     sparse_join::register(registry);
     sparse_segment::register(registry);
     string_pieces::register(registry);
@@ -136,6 +141,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     tensor_list::register(registry);
     top_k::register(registry);
     unicode::register(registry);
+    update_slice::register(registry);
     volume::register(registry);
 }
 

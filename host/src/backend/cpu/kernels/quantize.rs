@@ -7,18 +7,37 @@ use crate::backend::host_kernels::kernel;
 use crate::backend::plan::attr::bool_attr;
 use crate::backend::plan::attr::float_attr;
 use crate::backend::plan::attr::int_attr;
+use crate::backend::plan::attr::string_attr;
+use crate::backend::plan::attr::type_attr;
+use crate::backend::plan::value::scalar;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
+use crate::kernels::Number;
 use crate::kernels::Threads;
 use crate::kernels::quantize::FakeQuantization;
+use crate::kernels::quantize::Steps;
+use crate::kernels::scratch;
 use crate::kernels::unary;
+use crate::tensor::DType;
+use crate::tensor::Tensor;
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     registry.register(def("FakeQuantWithMinMaxArgs").with_factory(by_attributes));
     registry.register(def("FakeQuantWithMinMaxVars").with_factory(by_inputs));
     registry.register(def("FakeQuantWithMinMaxVarsPerChannel").with_factory(by_channel));
+    for op in [
+        "QuantizeAndDequantizeV2",
+        "QuantizeAndDequantizeV3",
+        "QuantizeAndDequantizeV4",
+    ] {
+        registry.register(
+            def(op)
+                .with_types("T", &[DType::F32, DType::F64])
+                .with_factory(in_steps),
+        );
+    }
 }
 
 /// Bits and whether the range is narrow.
@@ -102,5 +121,126 @@ fn by_channel(node: &KernelConstruction<'_>) -> Made {
             }
             Ok(())
         })
+    })
+}
+
+/// The attributes of `QuantizeAndDequantizeV2` to `V4`.
+#[derive(Debug, Clone, Copy)]
+struct StepAttrs {
+    is_signed: bool,
+    is_narrow: bool,
+    is_given: bool,
+    rounds_up: bool,
+    axis: Option<usize>,
+}
+
+/// TensorFlow `QuantizeAndDequantizeV2` to `V4`.
+fn in_steps(node: &KernelConstruction<'_>) -> Made {
+    let is_third = node.op == "QuantizeAndDequantizeV3";
+    let n_bits = match is_third {
+        true => None,
+        false => Some(int_attr(node, "num_bits", Some(8))?),
+    };
+    let axis = int_attr(node, "axis", Some(-1))?;
+    if axis < -1 {
+        return Err(KernelError::invalid(format!(
+            "Axis must be at least -1, not {axis}"
+        )));
+    }
+    let attrs = StepAttrs {
+        is_signed: bool_attr(node, "signed_input", true)?,
+        is_narrow: bool_attr(node, "narrow_range", false)?,
+        is_given: bool_attr(node, "range_given", is_third)?,
+        rounds_up: string_attr(node, "round_mode", "HALF_TO_EVEN")? == "HALF_UP",
+        axis: usize::try_from(axis).ok(),
+    };
+    dispatch!(type_attr(node, "T")?, [F32: f32, F64: f64], T => kernel(move |context| {
+        let n_bits = match n_bits {
+            Some(n_bits) => n_bits,
+            None => scalar(context.input(3)?, "num_bits")?,
+        };
+        steps::<T>(context, attrs, n_bits)
+    }))
+}
+
+fn steps<T: Number>(
+    context: &KernelContext<'_>,
+    attrs: StepAttrs,
+    n_bits: i64,
+) -> Result<(), KernelError> {
+    let bits_max = if attrs.is_signed { 62 } else { 63 };
+    if !(1..bits_max).contains(&n_bits) {
+        return Err(KernelError::invalid(format!(
+            "num_bits is out of range: {n_bits} with signed_input {}",
+            attrs.is_signed
+        )));
+    }
+    let quantized = match attrs.is_signed {
+        true => [
+            i64::from(attrs.is_narrow) - (1 << (n_bits - 1)),
+            (1 << (n_bits - 1)) - 1,
+        ],
+        false => [0, (1 << n_bits) - 1],
+    };
+    let input = context.input(0)?;
+    let dims = input.shape().dims();
+    // One range for each element of the axis, whose elements are so far apart.
+    let (n_ranges, inner) = match attrs.axis {
+        None => (1, input.shape().n_elements().max(1)),
+        Some(axis) => match dims.get(axis) {
+            Some(&n) => (n, dims[axis + 1..].iter().product::<usize>().max(1)),
+            None => {
+                return Err(KernelError::invalid(format!(
+                    "Shape must be at least rank {} but is rank {}",
+                    axis + 1,
+                    dims.len()
+                )));
+            }
+        },
+    };
+    let x = input.as_slice::<T>()?;
+    let mut ranges = scratch::list::<[T; 2]>(n_ranges)?;
+    if attrs.is_given {
+        let ends = |index: usize, what: &str| -> Result<&[T], KernelError> {
+            let end: &Tensor = context.input(index)?;
+            if end.shape().n_elements() != n_ranges {
+                return Err(KernelError::invalid(format!(
+                    "{what} has incorrect size, was {}, expected {n_ranges} elements",
+                    end.shape()
+                )));
+            }
+            Ok(end.as_slice::<T>()?)
+        };
+        for (&min, &max) in ends(1, "input_min")?.iter().zip(ends(2, "input_max")?) {
+            if max < min {
+                return Err(KernelError::invalid(format!(
+                    "Invalid range: input_min {} > input_max {}",
+                    min.to_f64(),
+                    max.to_f64()
+                )));
+            }
+            ranges.push([min, max]);
+        }
+    } else {
+        ranges.resize(n_ranges, [T::HIGHEST, T::LOWEST]);
+        for (row, values) in x.chunks(inner).enumerate() {
+            let range = &mut ranges[row % n_ranges];
+            for &x in values {
+                range[0] = if x < range[0] { x } else { range[0] };
+                range[1] = if range[1] < x { x } else { range[1] };
+            }
+        }
+    }
+    let mut steps = scratch::list::<Steps<T>>(n_ranges)?;
+    steps.extend(ranges.iter().map(|&range| Steps::new(range, quantized)));
+    context.fill_output(0, input.shape(), |out: &mut [T]| {
+        for (row, (out, x)) in out.chunks_mut(inner).zip(x.chunks(inner)).enumerate() {
+            let steps = &steps[row % n_ranges];
+            for (slot, &x) in out.iter_mut().zip(x) {
+                let x = if attrs.is_given { steps.clamped(x) } else { x };
+                *slot = steps.rounded(x, attrs.rounds_up);
+            }
+        }
+        Ok(())
     })
 }

@@ -374,7 +374,7 @@ fn dequeue_many(context: &KernelContext<'_>, may_be_fewer: bool) -> Result<Reque
 fn set_many(
     queue: &Queue,
     context: &mut AsyncKernelContext,
-    elements: Vec<Tuple>,
+    elements: &[Tuple],
 ) -> Result<(), KernelError> {
     let context = &context.kernel_context();
     let declaration = &queue.declaration;
@@ -424,11 +424,7 @@ fn padded(
     }
     let dims = tensor.shape().dims();
     let row = dims.last().copied().unwrap_or(1);
-    let n_rows = if row == 0 {
-        0
-    } else {
-        tensor.shape().n_elements() / row
-    };
+    let n_rows = tensor.shape().n_elements().checked_div(row).unwrap_or(0);
     // The position in the result of each row of the tensor.
     let position = |mut index: usize| {
         let (mut position, mut stride) = (0, shape.dims().last().copied().unwrap_or(1));

@@ -301,11 +301,12 @@ fn threshold<T: Number>(context: &KernelContext<'_>) -> Result<T, KernelError> {
     }
 }
 
+/// Per place its element in each of two sparse tensors.
+type Pairs = Vec<[Option<usize>; 2]>;
+
 /// Pairs of positions in two sparse tensors that are in one place, in the order of the places. Both
 /// must be sorted.
-fn merged(
-    context: &KernelContext<'_>,
-) -> Result<(Vec<i64>, Vec<[Option<usize>; 2]>, usize), KernelError> {
+fn merged(context: &KernelContext<'_>) -> Result<(Vec<i64>, Pairs, usize), KernelError> {
     let (a, a_shape) = sparse_input(context, [0, 1, 2])?;
     let (b, b_shape) = sparse_input(context, [3, 4, 5])?;
     if a_shape.rank() != b_shape.rank() {
@@ -533,14 +534,17 @@ fn set_operation(node: &KernelConstruction<'_>) -> Made {
         if a.dtype() == DType::String {
             let a = scratch::collected(a.as_strings()?.iter())?;
             let b = scratch::collected(b.as_strings()?.iter())?;
-            return operate(context, operation, [a, b]);
+            return operate(context, operation, &[a, b]);
         }
-        let [a, b] = [indices_of(a)?, indices_of(b)?];
-        operate(context, operation, [a, b])
+        operate(context, operation, &[indices_of(a)?, indices_of(b)?])
     })
 }
 
 /// Returns integers of any type.
+#[expect(
+    clippy::useless_conversion,
+    reason = "it is one for i64 alone, one of the types of the macro"
+)]
 fn indices_of(tensor: &Tensor) -> Result<Vec<i64>, KernelError> {
     dispatch!(tensor.dtype(), [I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16], T => {
         scratch::collected(tensor.as_slice::<T>()?.iter().map(|&value| i64::from(value)))
@@ -552,7 +556,7 @@ fn indices_of(tensor: &Tensor) -> Result<Vec<i64>, KernelError> {
 fn operate<K: Ord + Copy>(
     context: &KernelContext<'_>,
     operation: SetOperation,
-    members: [Vec<K>; 2],
+    members: &[Vec<K>; 2],
 ) -> Result<(), KernelError> {
     let inputs = [context.input(0)?, context.input(1)?];
     let mut sizes = [0; 2];
@@ -587,8 +591,9 @@ fn operate<K: Ord + Copy>(
         // In which input, and where, each member is first.
         let mut found: BTreeMap<K, [Option<usize>; 2]> = BTreeMap::new();
         for (input, (members, &size)) in members.iter().zip(&sizes).enumerate() {
-            for at in group * size..(group + 1) * size {
-                let place = &mut found.entry(members[at]).or_default()[input];
+            let of_group = members.iter().enumerate().skip(group * size).take(size);
+            for (at, member) in of_group {
+                let place = &mut found.entry(*member).or_default()[input];
                 *place = place.or(Some(at));
             }
         }

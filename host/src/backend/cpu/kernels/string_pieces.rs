@@ -15,6 +15,7 @@ use crate::backend::plan::attr::ints_attr;
 use crate::backend::plan::attr::string_attr;
 use crate::backend::plan::attr::type_attr;
 use crate::backend::plan::value::indices;
+use crate::backend::plan::value::scalar;
 use crate::backend::types::INDICES;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
@@ -27,6 +28,7 @@ use crate::tensor::DType;
 use crate::tensor::RANK_MAX;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
+use crate::tensor::TensorError;
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     registry.register(def("StringSplit").with_factory(|node| {
@@ -54,6 +56,12 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
     registry.register(def("StringJoin").with_factory(join));
     registry.register(def("ReduceJoin").with_factory(reduce_join));
+    registry.register(
+        def("UnsortedSegmentJoin")
+            .with_types("Tindices", &INDICES)
+            .with_types("Tnumsegments", &INDICES)
+            .with_factory(segment_join),
+    );
     registry.register(def("StringFormat").with_factory(format));
 }
 
@@ -296,6 +304,63 @@ fn reduce_join(node: &KernelConstruction<'_>) -> Made {
             joined(parts, separator.as_bytes())
         });
         set_strings(context, 0, &shape, joined)
+    })
+}
+
+/// TensorFlow `UnsortedSegmentJoin`.
+fn segment_join(node: &KernelConstruction<'_>) -> Made {
+    let separator = string_attr(node, "separator", "")?.to_owned();
+    kernel(move |context| {
+        let (input, ids) = (context.input(0)?, context.input(1)?);
+        let strings = input.as_strings()?;
+        let n = scalar(context.input(2)?, "num_segments")?;
+        let n_segments = usize::try_from(n).map_err(|_| {
+            KernelError::invalid(format!(
+                "Number of segments must be non-negative but got {n}"
+            ))
+        })?;
+        let (dims, rank) = (input.shape().dims(), ids.shape().rank());
+        if rank == 0 || dims.get(..rank) != Some(ids.shape().dims()) {
+            return Err(KernelError::invalid(format!(
+                "segment_ids must have a rank of at least 1, and input must start with their \
+                 shape; the shapes are {} and {}",
+                ids.shape(),
+                input.shape()
+            )));
+        }
+        let inner = Shape::new(&dims[rank..]).n_elements();
+        let shape: Shape = std::iter::once(n_segments)
+            .chain(dims[rank..].iter().copied())
+            .collect();
+        shape.size_bytes(DType::String).map_err(TensorError::from)?;
+        let ids = indices(ids)?;
+        // The rows of each segment, one segment after the other, in their order.
+        let mut rows = scratch::list::<(usize, usize)>(ids.len())?;
+        for (row, &id) in ids.iter().enumerate() {
+            let id = usize::try_from(id).ok().filter(|&id| id < n_segments);
+            let id = id.ok_or_else(|| {
+                KernelError::invalid(
+                    "segment_ids are not allowed to exceed num_segments or to have negative values",
+                )
+            })?;
+            rows.push((id, row));
+        }
+        rows.sort_unstable();
+        let mut first = 0;
+        let segments = (0..n_segments).flat_map(|segment| {
+            let rest = &rows[first..];
+            let of_segment = &rest[..rest.iter().take_while(|(id, _)| *id == segment).count()];
+            first += of_segment.len();
+            let (strings, separator) = (&strings, separator.as_bytes());
+            (0..inner).map(move |column| {
+                let parts = of_segment.iter();
+                joined(
+                    parts.map(move |(_, row)| &*strings[row * inner + column]),
+                    separator,
+                )
+            })
+        });
+        set_strings(context, 0, &shape, segments)
     })
 }
 

@@ -358,6 +358,10 @@ fn broadcast(value: &Shape, to: &Shape) -> Option<StridedCopy> {
 }
 
 /// TensorFlow `ResourceCountUpTo`: adds 1 to a scalar, and returns its value before.
+#[expect(
+    clippy::useless_conversion,
+    reason = "it is one for i64 alone, one of the types of the macro"
+)]
 fn count_up_to(node: &KernelConstruction<'_>) -> Made {
     let limit = int_attr(node, "limit", None)?;
     dispatch!(type_attr(node, "T")?, [I32: i32, I64: i64], T => kernel(move |context| {
