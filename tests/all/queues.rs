@@ -97,7 +97,10 @@ fn a_run_that_waits_is_cancelled() {
     let token = CancelToken::new();
     let options = RunOptions::default().with_cancel(token.clone());
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| session.run_with(&[], &["three"], &[], &options));
+        let waiting = scope.spawn(|| {
+            let fetched = session.run_with(&[], &["three"], &[], &options);
+            fetched.map_err(Box::new)
+        });
         // The run may also be cancelled before it asks.
         thread::sleep(Duration::from_millis(20));
         token.cancel();
@@ -112,7 +115,7 @@ fn a_run_that_waits_is_cancelled() {
 fn a_closed_queue_ends_the_runs_that_wait() {
     let session = session();
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| session.run(&[], &["take"]));
+        let waiting = scope.spawn(|| session.run(&[], &["take"]).map_err(Box::new));
         let closed = session.run_with(&[], &[], &["close"], &RunOptions::default());
         closed.unwrap();
         let error = waiting.join().unwrap().unwrap_err();

@@ -586,7 +586,8 @@ fn savers_of_a_graph_write_and_read_what_tensorflow_writes() {
         .build()
         .unwrap();
     let run = |fetches: &[&str], targets: &[&str]| {
-        session.run_with(&[], fetches, targets, &RunOptions::default())
+        let fetched = session.run_with(&[], fetches, targets, &RunOptions::default());
+        fetched.map_err(Box::new)
     };
     let error = run(&["restore:0"], &[]).unwrap_err().to_string();
     assert!(error.contains("slices.index does not exist"), "{error}");

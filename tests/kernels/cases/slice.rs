@@ -18,6 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(repetitions());
     cases.extend(dimensions());
     cases.extend(updates());
+    cases.extend(strided_updates());
     cases
 }
 
@@ -475,7 +476,7 @@ fn dimensions() -> Vec<Case> {
 }
 
 /// Slices that are replaced. The plain loop copies the value in steps of 2.
-fn updates() -> Vec<Case> {
+fn strided_updates() -> Vec<Case> {
     let update = |name: &str, input: Tensor, [begin, end, stride]: [i32; 3], value: Tensor| {
         let name = format!("TensorStridedSliceUpdate: {name}");
         case(&name, "TensorStridedSliceUpdate")

@@ -107,7 +107,7 @@ pub(super) struct Take {
 }
 
 /// Sets the outputs of an execution from the elements that it gets.
-pub(super) type Output = fn(&Queue, &mut AsyncKernelContext, Vec<Tuple>) -> Result<(), KernelError>;
+pub(super) type Output = fn(&Queue, &mut AsyncKernelContext, &[Tuple]) -> Result<(), KernelError>;
 
 struct Attempt {
     id: u64,
@@ -275,7 +275,7 @@ impl Queue {
                 ..
             } = attempt;
             drop(waiting);
-            let result = result.and_then(|elements| output(self, &mut context, elements));
+            let result = result.and_then(|elements| output(self, &mut context, &elements));
             done.call(context, result);
         }
     }

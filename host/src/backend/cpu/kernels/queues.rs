@@ -268,7 +268,7 @@ fn components(
 }
 
 /// For executions without outputs.
-fn nothing(_: &Queue, _: &mut AsyncKernelContext, _: Vec<Tuple>) -> Result<(), KernelError> {
+fn nothing(_: &Queue, _: &mut AsyncKernelContext, _: &[Tuple]) -> Result<(), KernelError> {
     Ok(())
 }
 
@@ -332,11 +332,11 @@ fn dequeue(context: &KernelContext<'_>) -> Result<Request, KernelError> {
 fn set_one(
     _: &Queue,
     context: &mut AsyncKernelContext,
-    elements: Vec<Tuple>,
+    elements: &[Tuple],
 ) -> Result<(), KernelError> {
     let context = context.kernel_context();
-    for (index, tensor) in elements.into_iter().flatten().enumerate() {
-        context.set_output(index, tensor)?;
+    for (index, tensor) in elements.iter().flatten().enumerate() {
+        context.set_output(index, tensor.clone())?;
     }
     Ok(())
 }
@@ -559,7 +559,7 @@ fn stage_peek(context: &KernelContext<'_>, area: Arc<Queue>) -> Result<Request, 
 fn set_staged(
     area: &Queue,
     context: &mut AsyncKernelContext,
-    elements: Vec<Tuple>,
+    elements: &[Tuple],
 ) -> Result<(), KernelError> {
     let n_outputs = context.kernel_context().n_outputs();
     let n_tensors = elements.iter().flatten().count();
