@@ -237,7 +237,9 @@ fn a_callable_from_before_a_change_keeps_its_graph_and_devices() {
     assert!(replacement.moved.iter().any(|moved| moved.is_stateful));
     assert_eq!(session.devices().len(), 1);
     // The variable of the other device is still there, for those that use it.
-    assert!(read(&session).is_err());
+    assert_eq!(read(&session).unwrap(), 1.0);
+    run(&session, "add", 4.0);
+    assert_eq!(read(&session).unwrap(), 5.0);
     assert_eq!(first(&before.call(&[]).unwrap()[0]), 1.0);
     assert_eq!(first(&extended.call(&[]).unwrap()[0]), -1.0);
     assert_eq!(before.placement().graph().n_nodes(), n_nodes);

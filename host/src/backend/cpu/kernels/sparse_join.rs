@@ -301,12 +301,12 @@ fn threshold<T: Number>(context: &KernelContext<'_>) -> Result<T, KernelError> {
     }
 }
 
-/// Per place its element in each of two sparse tensors.
-type Pairs = Vec<[Option<usize>; 2]>;
+/// Where the element of one place is in each of two sparse tensors.
+type Pair = [Option<usize>; 2];
 
 /// Pairs of positions in two sparse tensors that are in one place, in the order of the places. Both
 /// must be sorted.
-fn merged(context: &KernelContext<'_>) -> Result<(Vec<i64>, Pairs, usize), KernelError> {
+fn merged(context: &KernelContext<'_>) -> Result<(Vec<i64>, Vec<Pair>, usize), KernelError> {
     let (a, a_shape) = sparse_input(context, [0, 1, 2])?;
     let (b, b_shape) = sparse_input(context, [3, 4, 5])?;
     if a_shape.rank() != b_shape.rank() {
