@@ -29,14 +29,12 @@ pub(crate) fn merge_checkpoints(
     // The data files, in the order of their new numbers.
     let mut files: Vec<PathBuf> = Vec::new();
     let mut merged_header = None;
-    let mut n_shards = 0;
     for prefix in prefixes {
         let (header, rows) = match read_index(prefix) {
             Err(CheckpointError::NotFound { .. }) if may_be_missing => continue,
             read => read?,
         };
         let n_old = check_header(&header, &with_suffix(prefix, ".index"))?;
-        n_shards += header.num_shards;
         merged_header.get_or_insert(header);
         for (key, mut entry) in rows {
             if entry.slices.is_empty() {
@@ -70,13 +68,20 @@ pub(crate) fn merge_checkpoints(
             prefix: prefixes.first().cloned().unwrap_or_default(),
         });
     };
-    header.num_shards = n_shards;
+    // Shards without a tensor have no file here. A checkpoint without any still has one.
+    header.num_shards = i32::try_from(files.len().max(1)).unwrap_or(i32::MAX);
     if let Some(folder) = merged.parent() {
         fs::create_dir_all(folder).map_err(writing(folder))?;
     }
-    for (number, file) in files.iter().enumerate() {
+    for number in 0..files.len() {
         let new = with_suffix(merged, &format!(".data-{number:05}-of-{:05}", files.len()));
-        fs::rename(file, &new).map_err(writing(file))?;
+        if let Some(later) = files[number + 1..].iter_mut().find(|file| **file == new) {
+            // Out of the way, or its data would be lost.
+            let aside = with_suffix(&new, ".old");
+            fs::rename(&new, &aside).map_err(writing(&new))?;
+            *later = aside;
+        }
+        fs::rename(&files[number], &new).map_err(writing(&files[number]))?;
     }
     write_index(merged, &header, &entries)?;
     for prefix in prefixes.iter().filter(|prefix| *prefix != merged) {

@@ -257,3 +257,25 @@ fn checkpoints_of_several_devices_become_one() {
         "{error}"
     );
 }
+
+/// New names of data files may be old names of others, and a device may have nothing to save.
+#[test]
+fn merged_checkpoints_have_all_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let [first, second] = [1, 3].map(|n| Tensor::from_values([2], &[n, n + 1]).unwrap());
+    write_slices(&at("a"), vec![("y", "", &first)]).unwrap();
+    write_slices(&at("b"), vec![("x", "", &second)]).unwrap();
+    write_slices(&at("empty"), Vec::new()).unwrap();
+    let prefixes = [at("a"), at("b"), at("empty")];
+    merge_checkpoints(&prefixes, &at("all"), false).unwrap();
+    for _ in 0..2 {
+        let checkpoint = Checkpoint::open(at("all")).unwrap();
+        for (name, expected) in [("y", [1, 2]), ("x", [3, 4])] {
+            let value = tensor(&checkpoint.read(name).unwrap());
+            assert_eq!(value.as_slice::<i32>().unwrap(), expected, "{name}");
+        }
+        // The first tensor, `x`, is in the second file.
+        merge_checkpoints(&[at("all")], &at("all"), false).unwrap();
+    }
+}
