@@ -184,7 +184,7 @@ pub enum Error {
     /// A feed, fetch or target names no node.
     #[error("{role} `{name}`: the graph has no node `{node}`{}", suggest(.suggestion.as_deref()))]
     UnknownNode {
-        /// `feed`, `fetch` or `target`.
+        /// What the name is for.
         role: NameRole,
         /// The name, as the caller spelled it.
         name: String,
@@ -204,7 +204,7 @@ pub enum Error {
     /// A feed or fetch names an output that its node does not have.
     #[error("{role} `{name}`: node `{node}` has {n_outputs} output{}", if *n_outputs == 1 { "" } else { "s" })]
     NoSuchOutput {
-        /// `feed` or `fetch`.
+        /// What the name is for: a feed or a fetch.
         role: NameRole,
         /// The name, as the caller spelled it.
         name: String,

@@ -51,7 +51,7 @@ enum Progress {
 impl Initialisation {
     /// Returns the initialisation of a graph whose variables and tables are empty.
     pub(super) fn of(graph: &Graph) -> Self {
-        Self::new([graph.init().to_vec()].into_iter().filter_map(Part::new))
+        Self::new(Part::new(graph.init().to_vec()).into_iter())
     }
 
     fn new(parts: impl Iterator<Item = Arc<Part>>) -> Self {

@@ -210,15 +210,15 @@ impl Placed {
         feeds: Vec<Tensor>,
         options: &RunOptions,
     ) -> Result<Vec<Tensor>, Error> {
-        let rest = self.initialise(options)?;
-        self.run_initialised(prepared, feeds, &rest)
-            .map_err(|problem| match problem {
-                // Not what initialisation has left of it.
-                Error::Execute(ExecuteError::TimedOut(_)) => {
-                    ExecuteError::TimedOut(options.timeout.unwrap_or_default()).into()
-                }
-                other => other,
-            })
+        let rest = self.initialise(options);
+        let fetched = rest.and_then(|rest| self.run_initialised(prepared, feeds, &rest));
+        fetched.map_err(|problem| match problem {
+            // The caller's limit, not what initialisation has left of it.
+            Error::Execute(ExecuteError::TimedOut(_)) => {
+                ExecuteError::TimedOut(options.timeout.unwrap_or_default()).into()
+            }
+            other => other,
+        })
     }
 
     fn run_initialised(
