@@ -79,6 +79,7 @@ mod placement;
 mod policy;
 #[cfg(feature = "cluster")]
 mod published;
+#[cfg(feature = "kernels")]
 mod queues;
 #[cfg(feature = "cli")]
 mod random_policies;
