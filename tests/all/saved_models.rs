@@ -150,6 +150,34 @@ fn models_with_kept_variables_compute_the_same() {
     }
 }
 
+/// Variables are in the memory of a SYCL device where all ops on them have kernels there.
+#[cfg(feature = "opencl")]
+#[test]
+#[needs(Sycl)]
+fn models_with_kept_variables_compute_the_same_on_a_sycl_device() {
+    let mut n_variables = 0;
+    for (name, signature) in MODELS {
+        let kept = options(signature).with_keep_variables(true);
+        let sycl = Session::builder()
+            .with_saved_model(folder(name), kept)
+            .with_device_options(crate::sycl::options(1).with_device_count("SYCL", 1))
+            .with_policy(crate::sycl::priority());
+        let session = sycl.build().unwrap();
+        check(&session, name, signature);
+        let (graph, placement) = (session.graph(), session.placement());
+        let handles = graph
+            .nodes()
+            .filter(|&node| graph.op(node) == "VarHandleOp");
+        n_variables += handles
+            .filter(|&node| {
+                let device = placement.candidates().device_name(placement.device(node).0);
+                device.contains("SYCL")
+            })
+            .count();
+    }
+    assert!(n_variables > 20, "{n_variables}");
+}
+
 /// Several devices each have constants and variables of their own.
 #[test]
 fn models_are_distributed() {

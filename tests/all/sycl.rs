@@ -44,6 +44,7 @@ mod invariance;
 mod links;
 #[cfg(target_os = "linux")]
 mod lost;
+mod variables;
 
 const PREFIX: &str = "/job:localhost/replica:0/task:0";
 
@@ -69,7 +70,12 @@ pub(crate) fn session(b: GraphBuilder, devices: &Arc<DeviceSet>) -> SessionBuild
     Session::builder()
         .with_graph(Arc::new(b.finish()))
         .with_devices(Arc::clone(devices))
-        .with_policy(PolicyRequest::new(ShippedPolicy::find("priority").unwrap()).with_strict(true))
+        .with_policy(priority())
+}
+
+/// TensorFlow's placement, which prefers SYCL devices.
+pub(crate) fn priority() -> PolicyRequest {
+    PolicyRequest::new(ShippedPolicy::find("priority").unwrap()).with_strict(true)
 }
 
 pub(crate) fn floats(n: usize) -> Tensor {

@@ -1,6 +1,6 @@
 //! Kernels that do the same on every device, because they touch host memory only: they forward
-//! their input, read host-memory arguments, or write shapes (TensorFlow registers one such class,
-//! for example `HostConstantOp` or `ShapeOp`, for several device types).
+//! their input, keep it, read host-memory arguments, or write shapes (TensorFlow registers one such
+//! class, for example `HostConstantOp` or `ShapeOp`, for several device types).
 //!
 //! Each backend registers them with the types and host-memory arguments of its device.
 
@@ -13,6 +13,7 @@ use crate::tensor::Shape;
 pub(in crate::backend) mod control;
 pub(in crate::backend) mod shape;
 pub(in crate::backend) mod state;
+pub(in crate::backend) mod variable;
 
 /// The result of creating a kernel.
 pub(in crate::backend) type Made = Result<Box<dyn Kernel>, KernelError>;

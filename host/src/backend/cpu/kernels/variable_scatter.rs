@@ -10,6 +10,7 @@ use crate::backend::cpu::kernels::raw::RawElements;
 use crate::backend::cpu::kernels::variable;
 use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
+use crate::backend::host_kernels::variable::read_as;
 use crate::backend::plan::attr::int_attr;
 use crate::backend::plan::attr::type_attr;
 use crate::backend::plan::gather::GatherNdPlan;
@@ -266,7 +267,7 @@ fn gather_rows(node: &KernelConstruction<'_>) -> Made {
     let batch_dims = int_attr(node, "batch_dims", Some(0))?;
     let dtype = type_attr(node, "dtype")?;
     dispatch_raw!(dtype, W => kernel(move |context| {
-        let params = variable::read_as(context, dtype)?;
+        let params = read_as(context, dtype)?;
         let indices = context.input(1)?;
         let (plan, positions, shape) =
             gather_plan_of(context, &params, indices, batch_dims, batch_dims)?;
@@ -282,7 +283,7 @@ fn gather_rows(node: &KernelConstruction<'_>) -> Made {
 fn gather_nd(node: &KernelConstruction<'_>) -> Made {
     let dtype = type_attr(node, "dtype")?;
     dispatch_raw!(dtype, W => kernel(move |context| {
-        let params = variable::read_as(context, dtype)?;
+        let params = read_as(context, dtype)?;
         let GatherNdPlan { shape, starts, size } =
             gather_nd_plan_of(context, &params, context.input(1)?, false)?;
         let elements = W::read(&params)?;

@@ -142,6 +142,15 @@ pub(super) fn register(table: &mut Table<'_>) {
     }
 }
 
+/// Returns a function of numbers for operands of one shape, which is also that of the result.
+pub(super) fn of_one_shape(
+    node: &KernelConstruction<'_>,
+    dtype: DType,
+    name: &str,
+) -> Result<Arc<dyn DeviceFunction>, KernelError> {
+    function(node, &Part::Numbers.source(dtype)?, name)
+}
+
 /// A function for tensors of one shape, and its variants for broadcast tensors.
 struct Pair {
     operand: DType,

@@ -14,6 +14,7 @@ use crate::backend::host_kernels::state;
 use crate::backend::source::kernels::Table;
 use crate::backend::types::ELEMENTS;
 use crate::backend::types::INDICES;
+use crate::tensor::DType;
 
 pub(super) fn register(table: &mut Table<'_>) {
     views(table);
@@ -30,8 +31,10 @@ fn views(table: &mut Table<'_>) {
     }
     let def = table.def("NoOp");
     table.add(def.with_factory(state::no_op));
+    let passed = passed_types();
+    let def = table.def("Identity").with_types("T", &passed);
+    table.add(def.with_factory(state::identity));
     for (op, attr) in [
-        ("Identity", "T"),
         ("PlaceholderWithDefault", "dtype"),
         ("StopGradient", "T"),
         ("PreventGradient", "T"),
@@ -50,27 +53,33 @@ fn views(table: &mut Table<'_>) {
     table.add(def.with_factory(shape::squeeze));
 }
 
+/// Types of what control flow and `Identity` pass on. Handles are in host memory on every device.
+fn passed_types() -> Vec<DType> {
+    [&ELEMENTS[..], &[DType::Resource]].concat()
+}
+
 fn control_flow(table: &mut Table<'_>) {
+    let passed = passed_types();
     for (op, selector) in [
         ("Switch", "pred"),
         ("RefSwitch", "pred"),
         ("_SwitchN", "output_index"),
     ] {
-        let def = table.def(op).with_types("T", &ELEMENTS);
+        let def = table.def(op).with_types("T", &passed);
         table.add(
             def.with_host_memory(selector)
                 .with_factory(control::of_executor),
         );
     }
     for op in ["Merge", "RefMerge"] {
-        let def = table.def(op).with_types("T", &ELEMENTS);
+        let def = table.def(op).with_types("T", &passed);
         table.add(
             def.with_host_memory("value_index")
                 .with_factory(control::of_executor),
         );
     }
     for op in control::PASSING {
-        let def = table.def(op).with_types("T", &ELEMENTS);
+        let def = table.def(op).with_types("T", &passed);
         table.add(def.with_factory(state::identity));
     }
     // The condition decides on the host.

@@ -30,6 +30,7 @@ mod strided;
 mod tiles;
 pub(super) mod transposed;
 pub(super) mod unary;
+mod variable;
 mod window;
 
 /// Real types of programs; f16 and bf16 are computed as `float`. Some devices have no `double`.
@@ -131,4 +132,5 @@ pub(super) fn register(registry: &mut KernelRegistry, device_type: &'static str)
     cast::register(&mut table);
     select::register(&mut table);
     window::register(&mut table);
+    variable::register(&mut table);
 }
