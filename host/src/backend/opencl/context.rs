@@ -126,7 +126,7 @@ impl SyclContext {
         let started = if is_awaited {
             self.stream.try_execute_and_finish(command)
         } else {
-            self.stream.try_send(command)
+            self.stream.try_send_later(command)
         };
         if let Err((command, lost)) = started
             && let Command::Map { done, .. } | Command::Read { done, .. } = *command

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use super::sync::AtomicBool;
 use super::sync::AtomicUsize;
 use super::sync::Condvar;
 use super::sync::Mutex;
@@ -25,8 +26,10 @@ use super::sync::spin_until;
 /// command has failed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Number of commands for which the thread is not woken as long as their sender sends more. Waking
-/// takes longer than sending them, and a sender that waits executes them itself.
+/// Number of commands for which the thread is not called as long as their sender sends more. Waking
+/// takes longer than sending them, and a sender that waits executes them itself. Nor does a thread
+/// that is awake take them: short runs would keep it awake, and each would take several times as
+/// long as on one thread.
 pub(super) const LATER_MAX: usize = 8;
 
 /// Executes commands.
@@ -68,13 +71,16 @@ pub(super) struct Lane<E: Execute> {
     progress: Arc<E::Progress>,
     inbox: Mutex<Inbox<E::Command>>,
     has_mail: Condvar,
-    /// Number of commands in the inbox, for spinning.
+    /// Number of commands in the inbox.
     n_waiting: AtomicUsize,
+    /// Whether the thread must execute what is in the inbox. Written under the lock of the inbox,
+    /// and read without it for spinning.
+    is_called: AtomicBool,
     /// The holder of this lock takes commands out of the inbox and executes them in order.
     executor: Mutex<E>,
 }
 
-/// When a sleeping thread is woken for a command.
+/// When the thread is called for a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wakes {
     /// The sender executes the command.
@@ -93,7 +99,7 @@ struct Inbox<C> {
     is_closed: bool,
     /// A panic has ended the execution of commands.
     is_dead: bool,
-    /// The thread must be woken.
+    /// The thread must be woken when it is called.
     is_asleep: bool,
 }
 
@@ -110,6 +116,7 @@ impl<E: Execute> Lane<E> {
             }),
             has_mail: Condvar::new(),
             n_waiting: AtomicUsize::new(0),
+            is_called: AtomicBool::new(false),
             executor: Mutex::new(executor),
         }
     }
@@ -139,30 +146,43 @@ impl<E: Execute> Lane<E> {
         inbox.commands.push(command);
         let n_waiting = inbox.commands.len();
         self.n_waiting.store(n_waiting, Ordering::Relaxed);
-        let wakes = match wakes {
+        let calls = match wakes {
             Wakes::Never => false,
             Wakes::Later => n_waiting >= LATER_MAX,
             Wakes::Now => true,
         };
-        let wakes = wakes && inbox.is_asleep;
-        drop(inbox);
-        if wakes {
-            self.has_mail.notify_one();
+        if calls {
+            self.call(inbox);
         }
         number
     }
 
-    /// Wakes the thread if it sleeps although there are commands.
+    /// Calls the thread if there are commands.
     pub(super) fn wake(&self) {
         if self.n_waiting.load(Ordering::Relaxed) == 0 {
             return;
         }
         let inbox = self.inbox();
-        let wakes = inbox.is_asleep && !inbox.commands.is_empty();
+        if !inbox.commands.is_empty() {
+            self.call(inbox);
+        }
+    }
+
+    fn call(&self, inbox: MutexGuard<'_, Inbox<E::Command>>) {
+        self.is_called.store(true, Ordering::Relaxed);
+        let is_asleep = inbox.is_asleep;
         drop(inbox);
-        if wakes {
+        if is_asleep {
             self.has_mail.notify_one();
         }
+    }
+
+    /// Appends the commands of the inbox to those that the holder of the executor will execute.
+    fn take_all(&self, commands: &mut VecDeque<E::Command>) {
+        let mut inbox = self.inbox();
+        commands.extend(inbox.commands.drain(..));
+        self.n_waiting.store(0, Ordering::Relaxed);
+        self.is_called.store(false, Ordering::Relaxed);
     }
 
     /// Lets the thread end once all commands are executed.
@@ -171,8 +191,7 @@ impl<E: Execute> Lane<E> {
         self.has_mail.notify_one();
     }
 
-    /// Executes a command at once if the thread sleeps and no other thread executes; otherwise
-    /// returns it.
+    /// Executes a command at once if no other thread executes or is called; otherwise returns it.
     pub(super) fn take_at_once(&self, command: E::Command) -> Option<E::Command> {
         let _dead = DeadIfPanicking(self);
         let Ok(mut executor) = self.executor.try_lock() else {
@@ -180,7 +199,7 @@ impl<E: Execute> Lane<E> {
         };
         {
             let mut inbox = self.inbox();
-            if !inbox.is_asleep || inbox.is_dead || !inbox.commands.is_empty() {
+            if inbox.is_dead || !inbox.commands.is_empty() {
                 return Some(command);
             }
             // Every command sent from here on waits for the executor.
@@ -200,9 +219,7 @@ impl<E: Execute> Lane<E> {
         let mut commands = VecDeque::new();
         while !is_wanted() {
             if commands.is_empty() {
-                let mut inbox = self.inbox();
-                commands.extend(inbox.commands.drain(..));
-                self.n_waiting.store(0, Ordering::Relaxed);
+                self.take_all(&mut commands);
             }
             match commands.pop_front() {
                 Some(command) => executor.take(command),
@@ -247,13 +264,12 @@ impl<E: Execute> Lane<E> {
         work(&mut executor.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Waits until there are commands (`true`) or the queue is closed (`false`).
+    /// Waits until the thread is called for commands (`true`) or the queue is closed and empty
+    /// (`false`).
     fn wait(&self) -> bool {
-        if spin_until(|| self.n_waiting.load(Ordering::Relaxed) > 0) {
-            return true;
-        }
+        spin_until(|| self.is_called.load(Ordering::Relaxed));
         let mut inbox = self.inbox();
-        while inbox.commands.is_empty() && !inbox.is_closed {
+        while !self.is_called.load(Ordering::Relaxed) && !inbox.is_closed {
             inbox.is_asleep = true;
             if !self.progress.is_in_flight() {
                 let woken = self.has_mail.wait(inbox);
@@ -275,13 +291,9 @@ impl<E: Execute> Lane<E> {
     }
 
     fn execute_all(&self, executor: &mut E, n_done: u64) {
-        let mut commands = Vec::new();
+        let mut commands = VecDeque::new();
         loop {
-            {
-                let mut inbox = self.inbox();
-                mem::swap(&mut inbox.commands, &mut commands);
-                self.n_waiting.store(0, Ordering::Relaxed);
-            }
+            self.take_all(&mut commands);
             for command in commands.drain(..) {
                 executor.take(command);
             }
@@ -307,6 +319,7 @@ impl<E: Execute> Drop for DeadIfPanicking<'_, E> {
         let commands = {
             let mut inbox = self.0.inbox();
             inbox.is_dead = true;
+            self.0.is_called.store(false, Ordering::Relaxed);
             mem::take(&mut inbox.commands)
         };
         self.0.progress.release();

@@ -225,7 +225,9 @@ impl Stream {
     /// # Errors
     /// [`DeviceError::Lost`] if the device no longer responds.
     pub(super) fn send(&self, command: Command) -> Result<(), DeviceError> {
-        self.try_send(command).map_err(|(_, lost)| lost)
+        self.shared.check()?;
+        self.send_anyway(command);
+        Ok(())
     }
 
     /// The same for a command that takes no longer than waking the thread: it is executed at once,
@@ -290,11 +292,14 @@ impl Stream {
         self.lane.execute_until(number);
     }
 
-    /// Like [`Self::send`], but returns the command on failure.
-    pub(super) fn try_send(&self, command: Command) -> Result<(), (Box<Command>, DeviceError)> {
+    /// Like [`Self::send_later`], but returns the command on failure.
+    pub(super) fn try_send_later(
+        &self,
+        command: Command,
+    ) -> Result<(), (Box<Command>, DeviceError)> {
         match self.shared.check() {
             Ok(()) => {
-                self.send_anyway(command);
+                self.lane.post(command, Wakes::Later);
                 Ok(())
             }
             Err(lost) => Err((Box::new(command), lost)),

@@ -5,6 +5,7 @@ pub(super) use std::sync::Condvar;
 pub(super) use std::sync::Mutex;
 pub(super) use std::sync::MutexGuard;
 pub(super) use std::sync::PoisonError;
+pub(super) use std::sync::atomic::AtomicBool;
 pub(super) use std::sync::atomic::AtomicU64;
 pub(super) use std::sync::atomic::AtomicUsize;
 pub(super) use std::sync::atomic::Ordering;

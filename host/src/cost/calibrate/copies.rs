@@ -119,11 +119,11 @@ impl Bench<'_> {
 }
 
 /// A copy to the host that has been started.
-pub(super) struct StartedCopy(Receiver<Result<Tensor, KernelError>>);
+struct StartedCopy(Receiver<Result<Tensor, KernelError>>);
 
 impl StartedCopy {
     /// Waits as the executor does: it spins before it sleeps.
-    pub(super) fn wait(self) -> Result<Tensor, KernelError> {
+    fn wait(self) -> Result<Tensor, KernelError> {
         let started = Instant::now();
         while started.elapsed() < SPIN {
             match self.0.try_recv() {
@@ -136,7 +136,7 @@ impl StartedCopy {
     }
 }
 
-pub(super) fn start_copy_to_host(context: &dyn DeviceContext, tensor: &Tensor) -> StartedCopy {
+fn start_copy_to_host(context: &dyn DeviceContext, tensor: &Tensor) -> StartedCopy {
     let (sender, receiver) = mpsc::sync_channel(1);
     let done = CopyDone::new(move |copied| {
         // Nobody waits any more if another copy has failed.
@@ -148,7 +148,10 @@ pub(super) fn start_copy_to_host(context: &dyn DeviceContext, tensor: &Tensor) -
 
 /// Copies as the executor does: it leaves the wait to the device if that copies on its own, and
 /// assists it.
-fn copy_to_host(device: &dyn KernelDevice, tensor: &Tensor) -> Result<Tensor, KernelError> {
+pub(super) fn copy_to_host(
+    device: &dyn KernelDevice,
+    tensor: &Tensor,
+) -> Result<Tensor, KernelError> {
     let context = &**device.default_context();
     if !context.copies_are_async() {
         return context.copy_to_host(tensor);

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use super::Bench;
-use super::copies::start_copy_to_host;
+use super::copies::copy_to_host;
 use super::rounded;
 use super::size_text;
 use crate::cost::calibration::LinkDirection;
@@ -107,7 +107,7 @@ impl Bench<'_> {
             self.device.sync()?;
             let started = Instant::now();
             let output = probe.run_on(&[input()?], None)?;
-            start_copy_to_host(&**context, &output).wait()?;
+            copy_to_host(self.device, &output)?;
             Ok::<_, KernelError>((output, nanoseconds(started.elapsed())))
         };
         let (own, first_ns) = time(&mut || context.copy_from_host(&written))?;
@@ -117,12 +117,7 @@ impl Bench<'_> {
 
     /// The calling thread reads what a kernel has written on another core, twice.
     fn read_by_host(&self, probe: &Probe<'_>) -> Result<Reads, KernelError> {
-        let context = self.device.default_context();
-        let there = on_another_core(|| {
-            let written = probe.run(None)?;
-            // The thread that waits executes the kernel, or the device's thread does.
-            start_copy_to_host(&**context, &written).wait()
-        })?;
+        let there = on_another_core(|| copy_to_host(self.device, &probe.run(None)?))?;
         let values = there.as_slice::<f32>()?;
         let time = || {
             let started = Instant::now();
