@@ -194,7 +194,9 @@ impl Session {
 
     /// Runs the graph so often, after one run that is not measured, and returns what each node and
     /// transfer took. The runs wait for each kernel, so that those of accelerators are measured,
-    /// too. Other work on the machine distorts the result.
+    /// too. After each of them the graph runs once more, or several times if that is short, without
+    /// being recorded: the measured times are fitted to those runs. Other work on the machine
+    /// distorts the result.
     /// [`SessionBuilder::with_profile`] places by it, and [`crate::cost::History::learn`] keeps it
     /// for other graphs.
     ///

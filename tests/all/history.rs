@@ -275,6 +275,13 @@ fn trip_counts_are_assumed_stated_or_measured() {
     let counted = builder(&graph).with_profile(counts).build().unwrap();
     assert_eq!(executions(&counted, "while/body/next"), 37.0);
     assert_eq!(source(&counted, "while/body/next"), "rates");
+    // The executor carries loop variables on without a kernel.
+    let merge = graph
+        .nodes()
+        .find(|&node| graph.op(node) == "Merge")
+        .unwrap();
+    let merge = graph.node_name(merge);
+    assert_eq!(source(&counted, merge), "profile");
     let expected = builder(&graph).with_trip_count("while", 37.0).build();
     let expected_ns = expected.unwrap().placement().expected_ns();
     let relative = counted.placement().expected_ns() / expected_ns;

@@ -147,12 +147,16 @@ impl RunProfile {
     }
 
     /// Returns how often nodes are executed, without times: costs then come from other sources, and
-    /// what is known of loops and branches is their trip counts and the sides that are taken.
+    /// what is known of loops and branches is their trip counts and the sides that are taken. What
+    /// runs pass by still costs nothing.
     pub fn without_times(&self) -> Self {
         let nodes = self.nodes.iter().map(|times| NodeTimes {
             ns: 0.0,
             spread_ns: 0.0,
-            samples: 0,
+            samples: match times.is_passed() {
+                true => times.samples,
+                false => 0,
+            },
             start_ns: 0.0,
             ..times.clone()
         });
@@ -166,9 +170,10 @@ impl RunProfile {
         }
     }
 
-    /// Whether it knows what a node takes.
+    /// Whether it knows what executions take.
     pub(crate) fn has_times(&self) -> bool {
-        self.nodes.iter().any(|times| times.samples > 0)
+        let mut nodes = self.nodes.iter();
+        nodes.any(|times| times.samples > 0 && !times.is_passed())
     }
 
     /// Sets the time of a run that was not recorded, and fits the times of kernels to it: after
@@ -224,6 +229,13 @@ impl RunProfile {
     /// Never: all numbers are finite.
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("a profile consists of strings and finite numbers")
+    }
+}
+
+impl NodeTimes {
+    /// Whether runs pass the node by.
+    fn is_passed(&self) -> bool {
+        self.samples > 0 && self.executions == 0.0
     }
 }
 
