@@ -1,4 +1,5 @@
-//! `bench prediction`: how well placements predict the time of a run, and the order of plans.
+//! `bench prediction`: how well placements predict the time of a run, and the order of plans. Runs
+//! execute the whole graph, which is what is predicted.
 //!
 //! Each round measures a few runs, places by what they took, and then times ordinary runs: clocks
 //! drift within minutes, and what is compared here is at most a second apart. What a calibration
@@ -179,7 +180,7 @@ fn measure(
         let model = Model::open_with(graph, archive, setup.clone(), |builder| {
             complete(calibrated(builder))
         });
-        model.map(Model::fetching_last)
+        model.map(Model::whole)
     };
     let model = open(&|builder| builder)?;
     settle(&model)?;
