@@ -75,6 +75,7 @@ fn figures() -> Calibration {
         launch_ns: Some(1500.0),
         wait_ns: Some(0.5),
         kernels: Vec::new(),
+        cold_ns: Some(40.0),
         reference_ns: None,
         others_busy: None,
         is_half_duplex: true,

@@ -11,16 +11,31 @@ use crate::cost::CostModel;
 use crate::cost::KernelCosts;
 use crate::cost::NodeWork;
 use crate::cost::Prediction;
+use crate::graph::is_control_flow;
 
 /// What a node costs.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Work {
     /// It does not run.
     Nothing,
-    /// It only directs tensors ([`crate::graph::is_control_flow`]).
+    /// It only passes tensors on, or orders other nodes ([`passes_on`]).
     Passing,
     /// Floating-point operations, and bytes that it reads and writes.
     Kernel(f64, u64),
+}
+
+/// Whether an op has no work of its own on any device.
+pub(super) fn passes_on(op: &str) -> bool {
+    const IDENTITIES: [&str; 7] = [
+        "Identity",
+        "IdentityN",
+        "PlaceholderWithDefault",
+        "StopGradient",
+        "PreventGradient",
+        "Snapshot",
+        "NoOp",
+    ];
+    is_control_flow(op) || IDENTITIES.contains(&op)
 }
 
 /// Time in which the executor passes a tensor on, in ns.

@@ -14,6 +14,7 @@ use crate::candidates::columns::PlacementHint;
 use crate::candidates::costs::CostRows;
 use crate::candidates::costs::Known;
 use crate::candidates::costs::Work;
+use crate::candidates::costs::passes_on;
 use crate::candidates::devices::check_links;
 use crate::candidates::devices::device_columns;
 use crate::candidates::edge_kinds::edge_kinds;
@@ -40,7 +41,6 @@ use crate::graph::Graph;
 use crate::graph::NONE;
 use crate::graph::NodeClass;
 use crate::graph::NodeId;
-use crate::graph::is_control_flow;
 use crate::names::DeviceId;
 use crate::names::DeviceName;
 
@@ -137,7 +137,7 @@ pub fn enumerate(
     );
     let mut keys = rows.has_sources().then(|| WorkKeys::of(graph));
     let op_names = graph.op_names().iter();
-    let is_passing: Vec<bool> = op_names.map(|op| is_control_flow(op)).collect();
+    let is_passing: Vec<bool> = op_names.map(|op| passes_on(op)).collect();
     nodes.cost_row = graph
         .nodes()
         .zip(graph.flops().iter().zip(graph.traffic_bytes()))

@@ -398,6 +398,7 @@ fn kernel_costs(
             kernels: profile.kernels.iter().map(slower).collect(),
             launch_ns: Some(rates.launch_ns),
             fused_row_min: profile.fused_row_min,
+            cold_ns: profile.cold.as_ref().map(|cold| cold.value * factor),
             ..Calibration::default()
         }));
     }

@@ -122,6 +122,7 @@ impl Export {
             chip: device.chip().map(str::to_owned),
             threads: device.chip_threads().and_then(|n| u32::try_from(n).ok()),
             fused_row_min: calibration.and_then(|calibration| calibration.fused_row_min),
+            cold: calibration.and_then(|calibration| calibration.cold_ns.map(Quantity::new)),
             kernels: kernels.unwrap_or_default(),
             ..Profile::new(
                 spanned(attributes.device_type.clone()),

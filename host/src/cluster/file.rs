@@ -194,6 +194,9 @@ pub(super) struct Profile {
     /// From so many elements of a row on, chains of elementwise ops are one kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) fused_row_min: Option<usize>,
+    /// By how much longer a small kernel takes if others were executed since its last execution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) cold: Option<Quantity<Ns>>,
     /// Measured times of kernels by family and size, instead of the rates.
     #[serde(rename = "kernel", default, skip_serializing_if = "Vec::is_empty")]
     pub(super) kernels: Vec<MeasuredKernel>,
@@ -261,6 +264,7 @@ impl Profile {
             source: None,
             notes: None,
             fused_row_min: None,
+            cold: None,
             kernels: Vec::new(),
         }
     }

@@ -73,6 +73,12 @@ const REFERENCE_SIDE: usize = 128;
 /// minute than the medians of several moments do.
 const N_PASSES: u32 = 5;
 
+/// Kernels of at most so many nanoseconds, or launches, are timed in turns, if there are at least so
+/// many kinds of them. Those that take longer have more code, which is not typical.
+const SMALL_NS: f64 = 150.0;
+const SMALL_LAUNCHES: f64 = 2.0;
+const KINDS_MIN: usize = 8;
+
 /// Time for which the reference alone is timed.
 const REFERENCE_BUDGET: Duration = Duration::from_millis(20);
 
@@ -83,10 +89,11 @@ const TRAFFIC_BYTES_MIN: f64 = 256.0 * 1024.0;
 /// queue.
 const LAUNCHES: Calls = Calls { min: 64, max: 4096 };
 
-/// Number of waits, and how long the device is idle before each, as between the runs of an app. The
-/// caller does not sleep: it executes what is left to do, as in a run.
+/// Number of waits, and how long the device is idle before each, as between the runs of a busy app:
+/// its thread has stopped to spin. The caller does not sleep: it executes what is left to do, as in
+/// a run.
 const N_WAITS: usize = 33;
-const IDLE: Duration = Duration::from_micros(200);
+const IDLE: Duration = Duration::from_micros(20);
 
 /// Options of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,7 +191,8 @@ pub fn calibrate_with_progress(
                 ProcessorKind::Gpu => FUSED_ROW_MIN_GPU,
             });
     begins("rates and copies");
-    // The launch comes first, since it is subtracted from everything else.
+    // These come first, since they are subtracted from everything else.
+    bench.attempt("overhead of calls", Bench::overhead);
     bench.attempt("launches", Bench::launches);
     bench.attempt("waiting", Bench::waits);
     bench.attempt("matmuls", Bench::matmuls);
@@ -236,6 +244,8 @@ struct Bench<'a> {
     host: HostAllocator,
     /// The time for each kind of figure.
     budget: Duration,
+    /// What the call of a kernel adds to its timing, in ns.
+    call_ns: f64,
     found: Calibration,
 }
 
@@ -253,6 +263,7 @@ impl<'d> Bench<'d> {
             kernels,
             host: HostAllocator::new("calibration", u64::MAX),
             budget,
+            call_ns: 0.0,
             found: Calibration::default(),
         }
     }
@@ -269,6 +280,16 @@ impl<'d> Bench<'d> {
         self.found.missing.push(format!("{what}: {reason}"));
     }
 
+    fn overhead(&mut self) -> Result<(), ProbeError> {
+        self.call_ns = self.time_calls()?;
+        Ok(())
+    }
+
+    fn time_calls(&self) -> Result<f64, ProbeError> {
+        let probe = self.relu(&self.ones(&[1])?)?;
+        Ok(probe.call_ns(LAUNCHES, self.budget)?)
+    }
+
     fn launches(&mut self) -> Result<(), ProbeError> {
         let one = self.ones(&[1])?;
         let probe = self.relu(&one)?;
@@ -278,7 +299,7 @@ impl<'d> Bench<'d> {
             spare = Some(mem::replace(&mut last, next));
             Ok(())
         })?;
-        let ns = rounded(ns);
+        let ns = rounded(self.of_kernel(ns));
         self.sample("Relu of one number".to_owned(), ns, rounded(8.0 / ns * 1e9));
         self.found.launch_ns = Some(ns);
         Ok(())
@@ -287,7 +308,6 @@ impl<'d> Bench<'d> {
     fn waits(&mut self) -> Result<(), ProbeError> {
         let one = self.ones(&[1])?;
         let probe = self.relu(&one)?;
-        let context = self.device.default_context();
         let mut times = Vec::with_capacity(N_WAITS);
         let mut place = None;
         // The first one compiles and allocates.
@@ -299,14 +319,14 @@ impl<'d> Bench<'d> {
             }
             let started = Instant::now();
             let output = probe.run(place.take())?;
-            context.copy_to_host(&output)?;
+            copies::copy_to_host(self.device, &output)?;
             if is_timed {
                 times.push(nanoseconds(started.elapsed()));
             }
             place = Some(output);
         }
         let ns = median(times);
-        let waiting_ns = (ns - self.launch_ns()).max(0.0);
+        let waiting_ns = (self.of_kernel(ns) - self.launch_ns()).max(0.0);
         self.sample(
             "Relu of one number, read by the host".to_owned(),
             rounded(ns),
@@ -419,6 +439,10 @@ impl<'d> Bench<'d> {
             for (family, timings) in families().iter().zip(&mut timings) {
                 begins(family.name);
                 let now_ns = self.reference_ns();
+                // As large as the shortest kernels, so it must be of the same moment.
+                if let Ok(Ok(call_ns)) = catch_unwind(AssertUnwindSafe(|| self.time_calls())) {
+                    self.call_ns = call_ns;
+                }
                 first_ns = first_ns.or(now_ns);
                 let scale = match (first_ns, now_ns) {
                     (Some(first_ns), Some(now_ns)) => first_ns / now_ns,
@@ -438,6 +462,55 @@ impl<'d> Bench<'d> {
         let kernels = timings.into_iter().flatten().filter_map(Timings::median);
         self.found.kernels.extend(kernels);
         self.found.reference_ns = first_ns;
+        self.attempt("kernels in turns", Self::cold_calls);
+    }
+
+    /// Times small kernels of all families in turns. What this takes longer than each of them
+    /// alone is what their code and data in farther caches cost.
+    fn cold_calls(&mut self) -> Result<(), ProbeError> {
+        let small_ns = SMALL_NS.max(SMALL_LAUNCHES * self.launch_ns());
+        let (mut probes, mut alone_ns) = (Vec::new(), 0.0);
+        for family in families() {
+            let mut of_family = self.found.kernels.iter();
+            let least = of_family.find(|kernel| kernel.family == family.name);
+            let (Some(least), Some(sample)) = (least, family.samples().next()) else {
+                continue;
+            };
+            let ns = least.hot_ns.unwrap_or(least.ns);
+            if ns <= small_ns {
+                let (graph, node) = (&sample.graph, sample.node);
+                let probe = Probe::of_node(self.device, self.kernels, graph, node)?;
+                alone_ns += ns;
+                probes.push((probe, None));
+            }
+        }
+        if probes.len() < KINDS_MIN {
+            return Ok(());
+        }
+        let now_ns = self.reference_ns();
+        let n_probes = to_f64(probes.len());
+        let is_async = self.device.default_context().copies_are_async();
+        let round_ns = median_ns(self.device, LAUNCHES, self.budget, || {
+            for (probe, place) in &mut probes {
+                *place = Some(probe.run(place.take())?);
+            }
+            // Like a run, which ends with a fetch: a device that works on its own starts anew.
+            match probes.last() {
+                Some((_, Some(last))) if is_async => {
+                    copies::copy_to_host(self.device, last).map(drop)
+                }
+                _ => Ok(()),
+            }
+        })?;
+        let waiting_ns = self.found.wait_ns.filter(|_| is_async).unwrap_or(0.0);
+        let scale = match (self.found.reference_ns, now_ns) {
+            (Some(then_ns), Some(now_ns)) => then_ns / now_ns,
+            _ => 1.0,
+        };
+        let of_kernels_ns = (round_ns - n_probes * self.call_ns) * scale;
+        let cold_ns = (of_kernels_ns - waiting_ns - alone_ns) / n_probes;
+        self.found.cold_ns = Some(rounded(cold_ns.max(0.0)));
+        Ok(())
     }
 
     /// Returns the time of the reference, a small matmul, if the device has a kernel for it.
@@ -516,9 +589,9 @@ impl<'d> Bench<'d> {
                 family: family.name.to_owned(),
                 of: sample.describe(),
                 work,
-                ns: cold.ns,
+                ns: self.of_kernel(cold.ns),
                 spread_ns: cold.spread_ns,
-                hot_ns: hot.map(|hot| hot.ns),
+                hot_ns: hot.map(|hot| self.of_kernel(hot.ns)),
             });
         }
         kernels
@@ -567,7 +640,7 @@ impl<'d> Bench<'d> {
             };
             // If a kernel is launched while the previous one computes, its time does not contain
             // its launch.
-            let working_ns = (ns - self.launch_ns()).max(ns / 2.0);
+            let working_ns = (self.of_kernel(ns) - self.launch_ns()).max(ns / 2.0);
             let rate = rounded(work.amount / working_ns * 1e9);
             self.sample(work.of, rounded(ns), rate);
             rates.push((work.amount, rate));
@@ -609,6 +682,12 @@ impl<'d> Bench<'d> {
             min: 1,
             max: max.clamp(1, 256),
         }
+    }
+
+    /// Returns the part of a timing that is the kernel's. A kernel that does next to nothing takes
+    /// a nanosecond.
+    fn of_kernel(&self, ns: f64) -> f64 {
+        (ns - self.call_ns).max(1.0)
     }
 
     fn launch_ns(&self) -> f64 {

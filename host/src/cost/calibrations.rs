@@ -24,7 +24,7 @@ use crate::store::StoreError;
 use crate::trace::targets;
 
 /// Grows when the stored format or the method of measurement changes.
-const FORMAT: &[u8] = b"rates 4";
+const FORMAT: &[u8] = b"rates 5";
 
 /// A store of measured rates, in memory and optionally in a folder. Clones share one store.
 ///

@@ -174,12 +174,14 @@ impl KernelCosts for Calibration {
             ("concatenation", Some(_), Some(launch_ns)) => {
                 let is_axis = usize::from(matches!(node.op(), "Concat" | "ConcatV2"));
                 let n_tensors = node.inputs().count().saturating_sub(is_axis);
-                ns + launch_ns * to_f64(n_tensors.saturating_sub(2))
+                let more = to_f64(n_tensors.saturating_sub(2));
+                ns + (launch_ns + self.cold_ns.unwrap_or(0.0)) * more
             }
             _ => ns,
         };
-        // Another node's kernel computes it, in registers.
+        let cold_ns = self.cold_ns.unwrap_or(0.0);
         let ns = match self.fused_row_min {
+            // Another node's kernel computes it, in registers.
             _ if node.is_epilogue() => 0.0,
             Some(row_min) if is_fused_into_readers(node, row_min) => {
                 // What remains is what the kernel reads for it, and arithmetic that sums of as many
@@ -196,9 +198,9 @@ impl KernelCosts for Calibration {
                 // What the kernel computes itself is not read.
                 let inputs = LargeInputs::of(node, row_min);
                 let computed = inputs.part(inputs.n_all - inputs.n_read);
-                (ns - self.moved_ns(work, computed)).max(0.0)
+                (ns - self.moved_ns(work, computed)).max(0.0) + cold_ns
             }
-            _ => ns,
+            _ => ns + cold_ns,
         };
         Some(Prediction {
             ns,

@@ -171,8 +171,7 @@ pub(super) fn family_of(node: &NodeWork<'_>) -> Option<&'static Family> {
         "Select" | "SelectV2" | "Where" => "selection",
         "Cast" => "cast",
         "Fill" | "Range" | "LinSpace" => "fill",
-        "Reshape" | "Identity" | "Squeeze" | "ExpandDims" | "Shape" | "ShapeN" | "Size"
-        | "Rank" | "StopGradient" | "PreventGradient" | "Snapshot" | "IdentityN" | "NoOp" => "view",
+        "Reshape" | "Squeeze" | "ExpandDims" | "Shape" | "ShapeN" | "Size" | "Rank" => "view",
         _ => return None,
     };
     families().iter().find(|family| family.name == name)

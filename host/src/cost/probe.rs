@@ -233,10 +233,52 @@ impl<'a> Probe<'a> {
         let around = Alone {
             temporaries: records.then(RefCell::default),
         };
+        let output = self.execute(&*self.kernel, inputs, place, &around)?;
+        let output = match output.state {
+            OutputState::Unset | OutputState::Dead => None,
+            OutputState::Planned => output.planned,
+            OutputState::Own => output.own.map(|own| *own),
+        };
+        let output = output.ok_or_else(|| unset_output(0))?;
+        if let Some(temporaries) = around.temporaries {
+            let mut accessed = temporaries.into_inner();
+            accessed.extend(inputs.iter().cloned());
+            accessed.push(output.clone());
+            let context = self.device.default_context();
+            self.device
+                .consume_accessed_tensors(&**context, AccessedTensors(accessed));
+        }
+        Ok(output)
+    }
+
+    /// Returns what [`Self::run`] takes besides the kernel, in ns: the executor prepares a call in
+    /// another way. 0 for devices whose work continues after a call, since it hides that.
+    pub(super) fn call_ns(&self, calls: Calls, budget: Duration) -> Result<f64, KernelError> {
+        if self.device.records_accessed_tensors() {
+            return Ok(0.0);
+        }
+        let around = Alone { temporaries: None };
+        let mut place = Some(self.run(None)?);
+        median_ns(self.device, calls, budget, || {
+            place = self
+                .execute(&Nothing, &self.inputs, place.take(), &around)?
+                .planned;
+            Ok(())
+        })
+    }
+
+    /// Calls a kernel, and returns its first output.
+    fn execute(
+        &self,
+        kernel: &dyn Kernel,
+        inputs: &[Tensor],
+        place: Option<Tensor>,
+        around: &Alone,
+    ) -> Result<OutputSlot, KernelError> {
         // A device that records its work may still be using the memory; sessions allocate new
         // memory for such devices each time. Memory with other owners, such as a kernel that
         // forwards its input, must not be written.
-        let place = place.filter(|_| !records);
+        let place = place.filter(|_| around.temporaries.is_none());
         let place = place.and_then(|mut place| place.as_bytes_mut().is_some().then_some(place));
         let mut outputs: SmallVec<[OutputSlot; 1]> = SmallVec::new();
         outputs.push(OutputSlot {
@@ -255,26 +297,11 @@ impl<'a> Probe<'a> {
             &mut outputs,
             &self.outputs_on_host,
             Help::Spinning,
-            &around,
+            around,
         );
-        self.device.compute(&*self.kernel, &mut context)?;
+        self.device.compute(kernel, &mut context)?;
         drop(context);
-        let output = outputs.swap_remove(0);
-        let output = match output.state {
-            OutputState::Unset | OutputState::Dead => None,
-            OutputState::Planned => output.planned,
-            OutputState::Own => output.own.map(|own| *own),
-        };
-        let output = output.ok_or_else(|| unset_output(0))?;
-        if let Some(temporaries) = around.temporaries {
-            let mut accessed = temporaries.into_inner();
-            accessed.extend(inputs.iter().cloned());
-            accessed.push(output.clone());
-            let context = self.device.default_context();
-            self.device
-                .consume_accessed_tensors(&**context, AccessedTensors(accessed));
-        }
-        Ok(output)
+        Ok(outputs.swap_remove(0))
     }
 
     /// The inputs, in the memory that the kernel reads them from.
@@ -400,6 +427,15 @@ fn fed(
         }
     }
     Ok(tensor)
+}
+
+/// A kernel that does nothing.
+struct Nothing;
+
+impl Kernel for Nothing {
+    fn compute(&self, _: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        Ok(())
+    }
 }
 
 /// An execution outside of runs.
