@@ -276,11 +276,9 @@ fn trip_counts_are_assumed_stated_or_measured() {
     assert_eq!(executions(&counted, "while/body/next"), 37.0);
     assert_eq!(source(&counted, "while/body/next"), "rates");
     // The executor carries loop variables on without a kernel.
-    let merge = graph
-        .nodes()
-        .find(|&node| graph.op(node) == "Merge")
-        .unwrap();
-    let merge = graph.node_name(merge);
+    let lowered = counted.graph();
+    let merge = lowered.nodes().find(|&node| lowered.op(node) == "Merge");
+    let merge = lowered.node_name(merge.unwrap());
     assert_eq!(source(&counted, merge), "profile");
     let expected = builder(&graph).with_trip_count("while", 37.0).build();
     let expected_ns = expected.unwrap().placement().expected_ns();

@@ -32,8 +32,8 @@ pub struct Calibration {
     /// Times of kernels, by family and size, the least work of each family first.
     #[serde(default)]
     pub kernels: Vec<MeasuredKernel>,
-    /// By how much longer a small kernel takes, in ns, if other kernels were executed since its last
-    /// execution, as in a run: the caches hold less of what it needs.
+    /// By how much longer a small kernel takes, in ns, if other kernels were executed since its
+    /// last execution, as in a run: the caches hold less of what it needs.
     #[serde(default)]
     pub cold_ns: Option<f64>,
     /// Time of the product by which all times of [`Self::kernels`] are related to the same clock
