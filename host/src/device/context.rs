@@ -55,7 +55,7 @@ pub trait DeviceContext: Any + Send + Sync + fmt::Debug {
     /// Work that is submitted afterwards must not disturb the copy. The caller keeps `tensor` until
     /// `done` is called or dropped, and may then drop it on the thread that does so. That thread
     /// executes nothing else: other threads continue with what depends on the copy. Like other
-    /// work, the copy may begin only with the next [`KernelDevice::flush`] or `assist`.
+    /// work, the copy may begin only with the next [`super::KernelDevice::flush`] or `assist`.
     ///
     /// An error at the start is passed to `done`, too. By default, the calling thread waits for the
     /// copy.
