@@ -101,6 +101,8 @@ struct Inbox<C> {
     is_dead: bool,
     /// The thread must be woken when it is called.
     is_asleep: bool,
+    /// The sleeping thread looks at commands in flight from time to time.
+    is_looking: bool,
 }
 
 impl<E: Execute> Lane<E> {
@@ -113,6 +115,7 @@ impl<E: Execute> Lane<E> {
                 is_closed: false,
                 is_dead: false,
                 is_asleep: false,
+                is_looking: false,
             }),
             has_mail: Condvar::new(),
             n_waiting: AtomicUsize::new(0),
@@ -237,6 +240,20 @@ impl<E: Execute> Lane<E> {
         }
         drop(executor);
         self.wake();
+        self.look();
+    }
+
+    /// Makes a sleeping thread look at commands in flight, since nobody has called it for them.
+    fn look(&self) {
+        if !self.progress.is_in_flight() {
+            return;
+        }
+        let inbox = self.inbox();
+        let must_wake = inbox.is_asleep && !inbox.is_looking;
+        drop(inbox);
+        if must_wake {
+            self.has_mail.notify_one();
+        }
     }
 
     /// Runs the thread until the inbox is empty and closed.
@@ -271,7 +288,8 @@ impl<E: Execute> Lane<E> {
         let mut inbox = self.inbox();
         while !self.is_called.load(Ordering::Relaxed) && !inbox.is_closed {
             inbox.is_asleep = true;
-            if !self.progress.is_in_flight() {
+            inbox.is_looking = self.progress.is_in_flight();
+            if !inbox.is_looking {
                 let woken = self.has_mail.wait(inbox);
                 inbox = woken.unwrap_or_else(PoisonError::into_inner);
                 inbox.is_asleep = false;
