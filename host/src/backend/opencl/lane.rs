@@ -101,7 +101,7 @@ struct Inbox<C> {
     is_dead: bool,
     /// The thread must be woken when it is called.
     is_asleep: bool,
-    /// The sleeping thread looks at commands in flight from time to time.
+    /// The thread sleeps for [`LOOK`] at most, and then looks at commands in flight.
     is_looking: bool,
 }
 
@@ -194,7 +194,8 @@ impl<E: Execute> Lane<E> {
         self.has_mail.notify_one();
     }
 
-    /// Executes a command at once if no other thread executes or is called; otherwise returns it.
+    /// Executes a command at once if no other thread executes and no command is before it;
+    /// otherwise returns it.
     pub(super) fn take_at_once(&self, command: E::Command) -> Option<E::Command> {
         let _dead = DeadIfPanicking(self);
         let Ok(mut executor) = self.executor.try_lock() else {
@@ -243,13 +244,15 @@ impl<E: Execute> Lane<E> {
         self.look();
     }
 
-    /// Makes a sleeping thread look at commands in flight, since nobody has called it for them.
+    /// Makes a sleeping thread look at commands in flight, since nobody has called it for them. It
+    /// then looks for some time, so that runs that follow each other wake it rarely.
     fn look(&self) {
         if !self.progress.is_in_flight() {
             return;
         }
-        let inbox = self.inbox();
+        let mut inbox = self.inbox();
         let must_wake = inbox.is_asleep && !inbox.is_looking;
+        inbox.is_looking = true;
         drop(inbox);
         if must_wake {
             self.has_mail.notify_one();
@@ -288,7 +291,7 @@ impl<E: Execute> Lane<E> {
         let mut inbox = self.inbox();
         while !self.is_called.load(Ordering::Relaxed) && !inbox.is_closed {
             inbox.is_asleep = true;
-            inbox.is_looking = self.progress.is_in_flight();
+            inbox.is_looking |= self.progress.is_in_flight();
             if !inbox.is_looking {
                 let woken = self.has_mail.wait(inbox);
                 inbox = woken.unwrap_or_else(PoisonError::into_inner);
@@ -299,6 +302,7 @@ impl<E: Execute> Lane<E> {
             let (mut woken, waited) = woken.unwrap_or_else(PoisonError::into_inner);
             woken.is_asleep = false;
             if waited.timed_out() {
+                woken.is_looking = false;
                 drop(woken);
                 self.with_executor(E::look_at_ends);
                 woken = self.inbox();
