@@ -1,6 +1,7 @@
-//! Kernels that do the same on every device, because they touch host memory only: they forward
-//! their input, keep it, read host-memory arguments, or write shapes (TensorFlow registers one such
-//! class, for example `HostConstantOp` or `ShapeOp`, for several device types).
+//! Kernels that do the same on every device, because they touch host memory only, or leave the
+//! memory of the device to its context: they forward their input, keep it, read host-memory
+//! arguments, or write shapes (TensorFlow registers one such class, for example `HostConstantOp` or
+//! `ShapeOp`, for several device types).
 //!
 //! Each backend registers them with the types and host-memory arguments of its device.
 

@@ -6,6 +6,7 @@ use crate::backend::cpu::kernels::random::int_range;
 use crate::backend::cpu::kernels::random::scalar;
 use crate::backend::cpu::kernels::random::sizes;
 use crate::backend::cpu::kernels::random::unsupported_algorithm;
+use crate::backend::cpu::kernels::variable::own;
 use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
 use crate::backend::host_kernels::variable::no_value;
@@ -137,10 +138,7 @@ fn advance(context: &KernelContext<'_>, algorithm: i64, n: u64) -> Result<Philox
              {n_elements}"
         )));
     }
-    // Earlier readers of the variable keep the value that they read.
-    if held.as_slice_mut::<i64>().is_none() {
-        *held = context.device_context().copy_on_device(held)?;
-    }
+    own(context, held)?;
     let state = held.as_slice_mut::<i64>().ok_or(TensorError::NotOnHost)?;
     let [low, high, key] = [state[0], state[1], state[2]].map(i64::cast_unsigned);
     let reserved = Philox::from_state(key, [low, high]);

@@ -73,8 +73,8 @@ pub(super) fn change(
     })
 }
 
-/// Copies a value that something else may still read.
-fn own(context: &KernelContext<'_>, held: &mut Tensor) -> Result<(), KernelError> {
+/// Copies a value that something else may still read: earlier readers keep what they read.
+pub(super) fn own(context: &KernelContext<'_>, held: &mut Tensor) -> Result<(), KernelError> {
     if held.dtype().size_bytes().is_some() && held.as_bytes_mut().is_none() {
         *held = context.device_context().copy_on_device(held)?;
     }

@@ -151,6 +151,27 @@ pub(super) fn of_one_shape(
     function(node, &Part::Numbers.source(dtype)?, name)
 }
 
+/// Launches a function of two operands of one shape, and returns the result.
+pub(super) fn launch_of_one_shape(
+    call: &Call<'_, '_>,
+    function: &Arc<dyn DeviceFunction>,
+    operands: [&Tensor; 2],
+    result: DType,
+    more: &[KernelArg<'_>],
+) -> Result<Tensor, KernelError> {
+    let [lhs, rhs] = operands;
+    let out = call.output(result, lhs.shape())?;
+    let n = lhs.shape().n_elements();
+    let args = [
+        KernelArg::Read(lhs),
+        KernelArg::Read(rhs),
+        KernelArg::Write(&out),
+        KernelArg::U32(index(n)?),
+    ];
+    call.launch_items(function, n, &[&args, more].concat())?;
+    Ok(out)
+}
+
 /// A function for tensors of one shape, and its variants for broadcast tensors.
 struct Pair {
     operand: DType,
@@ -206,15 +227,7 @@ impl Pair {
     ) -> Result<(), KernelError> {
         let (lhs, rhs) = (call.typed(0, self.operand)?, call.typed(1, self.operand)?);
         if lhs.shape() == rhs.shape() {
-            let out = call.output(result, lhs.shape())?;
-            let n = lhs.shape().n_elements();
-            let args = [
-                KernelArg::Read(lhs),
-                KernelArg::Read(rhs),
-                KernelArg::Write(&out),
-                KernelArg::U32(index(n)?),
-            ];
-            call.launch_items(&self.same, n, &[&args, more].concat())?;
+            let out = launch_of_one_shape(call, &self.same, [lhs, rhs], result, more)?;
             return call.set_output(0, out);
         }
         let plan = Broadcast::new(lhs.shape(), rhs.shape())?;

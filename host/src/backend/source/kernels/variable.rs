@@ -6,7 +6,6 @@ use crate::backend::host_kernels::variable;
 use crate::backend::plan::attr::type_attr;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::Made;
-use crate::backend::source::call::index;
 use crate::backend::source::call::kernel;
 use crate::backend::source::kernels::NUMBERS;
 use crate::backend::source::kernels::Table;
@@ -14,7 +13,6 @@ use crate::backend::source::kernels::binary;
 use crate::backend::types::ELEMENTS;
 use crate::backend::types::INDICES;
 use crate::device::DeviceFunction;
-use crate::device::KernelArg;
 use crate::device::KernelConstruction;
 use crate::device::KernelError;
 use crate::tensor::DType;
@@ -57,16 +55,7 @@ fn run(
 ) -> Result<(), KernelError> {
     call.typed(1, dtype)?;
     variable::change_by_input(call.context, dtype, &mut |held, delta| {
-        let sum = call.output(dtype, held.shape())?;
-        let n = held.shape().n_elements();
-        let args = [
-            KernelArg::Read(held),
-            KernelArg::Read(delta),
-            KernelArg::Write(&sum),
-            KernelArg::U32(index(n)?),
-        ];
-        call.launch_items(function, n, &args)?;
-        *held = sum;
+        *held = binary::launch_of_one_shape(call, function, [held, delta], dtype, &[])?;
         Ok(())
     })
 }
