@@ -70,8 +70,8 @@ const TRAFFIC_BYTES_MIN: f64 = 256.0 * 1024.0;
 const LAUNCHES: Calls = Calls { min: 64, max: 4096 };
 
 /// Number of waits, and how long the device is idle before each, as between the runs of a busy app:
-/// its thread has stopped to spin. The caller does not sleep: it executes what is left to do, as in
-/// a run.
+/// its thread no longer spins. The caller does not sleep: it executes what is left to do, as in a
+/// run.
 const N_WAITS: usize = 33;
 const IDLE: Duration = Duration::from_micros(20);
 

@@ -296,6 +296,36 @@ mod tests {
     }
 
     #[test]
+    fn each_kernel_and_no_fused_node_follows_other_kernels() {
+        let b = GraphBuilder::new("chain");
+        let x = b.placeholder::<f32>("x", [64, 64]).unwrap();
+        let doubled = b.named("doubled").add(x, x).unwrap();
+        b.named("last").neg(doubled).unwrap();
+        let graph = b.finish();
+        let mut calibration = Calibration {
+            kernels: vec![MeasuredKernel {
+                family: "elementwise".to_owned(),
+                of: String::new(),
+                work: 1.0,
+                ns: 5.0,
+                spread_ns: 0.0,
+                hot_ns: None,
+            }],
+            cold_ns: Some(40.0),
+            ..Calibration::default()
+        };
+        for (fused_row_min, expected) in [(None, [45.0, 45.0]), (Some(16), [0.0, 45.0])] {
+            calibration.fused_row_min = fused_row_min;
+            let mut works = WorkKeys::of(&graph);
+            let times = ["doubled", "last"].map(|name| {
+                let node = graph.find_node(name).unwrap();
+                calibration.predict(&works.work(node)).unwrap().ns
+            });
+            assert_eq!(times, expected, "{fused_row_min:?}");
+        }
+    }
+
+    #[test]
     fn a_fused_chain_costs_what_its_kernel_reads_and_writes() {
         let b = GraphBuilder::new("chain");
         let x = b.placeholder::<f32>("x", [64, 64]).unwrap();
