@@ -97,7 +97,12 @@ const COMPILING: Backend = Backend {
 const UNSUPPORTED: Reasons = &[
     ("binary::Pow: of integers", RARE),
     ("binary::Pow: a negative exponent", RARE),
+    ("boxes::", RARE),
+    ("codec::", TEXT),
     ("elementwise::TruncateDiv: floats", RARE),
+    ("example::", TEXT),
+    ("functions::", RARE),
+    ("joined::", RARE),
     ("matrix::BatchMatMulV3: bfloat16 and", RARE),
     ("matrix::BatchMatMulV3: int8 and", RARE),
     ("random::", RARE),

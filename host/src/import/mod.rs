@@ -24,7 +24,7 @@ pub(crate) mod proto;
 mod recognise;
 mod references;
 pub(crate) mod rewrite;
-mod tensor;
+pub(crate) mod tensor;
 #[cfg(test)]
 mod tests;
 mod wire;

@@ -19,6 +19,8 @@ pub mod broadcast;
 
 pub mod cast;
 
+pub mod codec;
+
 pub mod color;
 
 pub mod complex;
@@ -27,12 +29,16 @@ pub mod concat;
 
 pub mod conv;
 
+pub mod crop;
+
 pub mod depthwise;
 
 pub mod diagonal;
 
 pub mod einsum;
 pub mod epilogue;
+
+pub mod example;
 
 pub mod fft;
 

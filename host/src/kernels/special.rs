@@ -56,3 +56,99 @@ pub fn selu_f32(x: f32) -> f32 {
         SELU_SCALE as f32 * x
     }
 }
+
+/// Returns the gradient of [`selu`] from that of its result, and the result.
+pub fn selu_gradient(gradient: f64, result: f64) -> f64 {
+    if result < 0.0 {
+        gradient * (result + SELU_SCALE_ALPHA)
+    } else {
+        gradient * SELU_SCALE
+    }
+}
+
+/// Returns the inverse of the normal distribution's cumulative function (TensorFlow `Ndtri`).
+pub fn normal_quantile(p: f64) -> f64 {
+    spec_math::cephes64::ndtri(p)
+}
+
+/// Returns the inverse of the error function (TensorFlow `Erfinv`).
+pub fn inverse_erf(x: f64) -> f64 {
+    normal_quantile(0.5 * (x + 1.0)) * std::f64::consts::FRAC_1_SQRT_2
+}
+
+/// Returns the exponential integral `Ei(x)` (TensorFlow `Expint`): NaN below 0, `-inf` at 0.
+pub fn exponential_integral(x: f64) -> f64 {
+    const EULER: f64 = 0.577_215_664_901_532_9;
+    if x.is_nan() || x < 0.0 {
+        return f64::NAN;
+    }
+    if x == 0.0 {
+        return f64::NEG_INFINITY;
+    }
+    if x > 50.0 {
+        // The asymptotic series, up to its least term.
+        let (mut sum, mut term) = (1.0, 1.0);
+        for k in 1..50 {
+            term *= f64::from(k) / x;
+            sum += term;
+        }
+        return x.exp() / x * sum;
+    }
+    let (mut sum, mut power) = (0.0, 1.0);
+    for k in 1..200 {
+        let k = f64::from(k);
+        power *= x / k;
+        sum += power / k;
+        if power / k < sum * 1e-17 {
+            break;
+        }
+    }
+    EULER + x.ln() + sum
+}
+
+/// Returns a function that is defined above 0, and has this value below.
+fn above_zero(x: f64, otherwise: f64, function: impl Fn(f64) -> f64) -> f64 {
+    if x < 0.0 { otherwise } else { function(x) }
+}
+
+/// A function that exists in double precision only.
+pub type Special = fn(f64) -> f64;
+
+/// Functions with TensorFlow's names, computed as in Cephes.
+pub const SPECIAL: [(&str, Special); 19] = [
+    ("Erfinv", inverse_erf),
+    ("Ndtri", normal_quantile),
+    ("Dawsn", spec_math::cephes64::dawsn),
+    ("Expint", exponential_integral),
+    ("FresnelCos", |x| {
+        spec_math::cephes64::fresnl(x.abs()).1.copysign(x)
+    }),
+    ("FresnelSin", |x| {
+        spec_math::cephes64::fresnl(x.abs()).0.copysign(x)
+    }),
+    ("Spence", spec_math::cephes64::spence),
+    ("BesselI0", spec_math::cephes64::i0),
+    ("BesselI0e", spec_math::cephes64::i0e),
+    ("BesselI1", spec_math::cephes64::i1),
+    ("BesselI1e", spec_math::cephes64::i1e),
+    ("BesselJ0", spec_math::cephes64::j0),
+    ("BesselJ1", spec_math::cephes64::j1),
+    ("BesselK0", |x| {
+        above_zero(x, f64::INFINITY, spec_math::cephes64::k0)
+    }),
+    ("BesselK0e", |x| {
+        above_zero(x, f64::INFINITY, spec_math::cephes64::k0e)
+    }),
+    ("BesselK1", |x| {
+        above_zero(x, f64::INFINITY, spec_math::cephes64::k1)
+    }),
+    ("BesselK1e", |x| {
+        above_zero(x, f64::INFINITY, spec_math::cephes64::k1e)
+    }),
+    ("BesselY0", |x| {
+        above_zero(x, f64::NEG_INFINITY, spec_math::cephes64::y0)
+    }),
+    ("BesselY1", |x| {
+        above_zero(x, f64::NEG_INFINITY, spec_math::cephes64::y1)
+    }),
+];

@@ -17,7 +17,8 @@ pub(super) fn ops() -> Vec<OpDef> {
     let mut ops = Vec::new();
     let cheap = "Abs Neg Sign Square Floor Ceil Round Rint Reciprocal Inv Conj OnesLike ZerosLike";
     let costly = "Sqrt Rsqrt Exp Expm1 Log Log1p Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Tanh Sigmoid Erf Erfc \
-                  Lgamma Digamma Erfinv Ndtri";
+                  Lgamma Digamma Erfinv Ndtri Dawsn Expint FresnelCos FresnelSin Spence \
+                  BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1";
     for (names, flops) in [(cheap, 1.0), (costly, TRANSCENDENTAL_FLOPS)] {
         ops.extend(names.split_whitespace().map(|name| unary(name, flops)));
     }
@@ -61,6 +62,7 @@ pub(super) fn ops() -> Vec<OpDef> {
         "SqrtGrad",
         "RsqrtGrad",
         "ReciprocalGrad",
+        "InvGrad",
     ] {
         ops.push(
             op(name, "y: T, dy: T", "z: T", "T: numbertype")
@@ -69,6 +71,22 @@ pub(super) fn ops() -> Vec<OpDef> {
         );
     }
     ops.extend([
+        op(
+            "NextAfter",
+            "x1: T, x2: T",
+            "output: T",
+            "T: {double, float} = DT_FLOAT",
+        )
+        .with_shape(broadcast_inputs)
+        .with_work(per_output(2.0)),
+        op(
+            "PopulationCount",
+            "x: T",
+            "y: uint8",
+            "T: {int8, int16, int32, int64, uint8, uint16, uint32, uint64}",
+        )
+        .with_shape(same_as_input)
+        .with_work(per_output(1.0)),
         op("LogicalNot", "x: bool", "y: bool", "")
             .with_shape(same_as_input)
             .with_work(per_output(1.0)),

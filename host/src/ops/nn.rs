@@ -55,6 +55,26 @@ pub(super) fn ops() -> Vec<OpDef> {
             .with_work(per_output(2.0)),
         );
     }
+    for (name, second, attrs) in [
+        ("EluGrad", "outputs", FLOATS.to_owned()),
+        ("SeluGrad", "outputs", FLOATS.to_owned()),
+        (
+            "LeakyReluGrad",
+            "features",
+            format!("alpha: float = 0.2; {FLOATS} = DT_FLOAT"),
+        ),
+    ] {
+        ops.push(
+            op(
+                name,
+                &format!("gradients: T, {second}: T"),
+                "backprops: T",
+                &attrs,
+            )
+            .with_shape(same_as_input)
+            .with_work(per_output(2.0)),
+        );
+    }
     // Maximum, difference, exponential, sum, and quotient (for the logarithm, a second difference).
     for name in ["Softmax", "LogSoftmax"] {
         let output = if name == "Softmax" {

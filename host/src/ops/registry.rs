@@ -5,11 +5,15 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::array;
+use super::codec;
 use super::control;
+use super::crops;
 use super::cross;
 use super::definition::OpDef;
 use super::definition::OpDefError;
+use super::example;
 use super::functional;
+use super::joined;
 use super::layout;
 use super::linalg;
 use super::lists;
@@ -20,6 +24,7 @@ use super::nn;
 use super::queues;
 use super::random;
 use super::reduce;
+use super::rows;
 use super::segments;
 use super::selection;
 use super::slice;
@@ -75,9 +80,13 @@ impl Default for OpRegistry {
         let mut registry = Self::empty();
         let families = [
             array::ops(),
+            codec::ops(),
             control::ops(),
+            crops::ops(),
             cross::ops(),
+            example::ops(),
             functional::ops(),
+            joined::ops(),
             layout::ops(),
             linalg::ops(),
             lists::ops(),
@@ -88,6 +97,7 @@ impl Default for OpRegistry {
             queues::ops(),
             random::ops(),
             reduce::ops(),
+            rows::ops(),
             segments::ops(),
             selection::ops(),
             slice::ops(),

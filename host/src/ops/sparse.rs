@@ -162,18 +162,6 @@ fn joined() -> Vec<OpDef> {
             "T: numbertype; Treal: realnumbertype",
         )
         .with_shape(move |context| sparse(context.shape_of_rank(2, 1)?.dim(0))),
-        op(
-            "DenseToDenseSetOperation",
-            "set1: T, set2: T",
-            "result_indices: int64, result_values: T, result_shape: int64",
-            "set_operation: string; validate_indices: bool = true; \
-             T: {int8, int16, int32, int64, uint8, uint16, string}",
-        )
-        .with_shape(move |context| {
-            context.dims_of_rank_at_least(0, 2)?;
-            context.dims_of_rank_at_least(1, 2)?;
-            sparse(context.shape(0).rank().or(context.shape(1).rank()))
-        }),
     ];
     for (name, types) in [("Sum", "numbertype"), ("Max", "realnumbertype")] {
         let inputs = "input_indices: int64, input_values: T, input_shape: int64, \

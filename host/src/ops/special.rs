@@ -51,6 +51,20 @@ pub(super) fn ops() -> Vec<OpDef> {
                 Ok(vec![PartialShape::new(&[batch, before.dim(1)]); 7])
             })
             .with_work(cell_work),
+        op("GRUBlockCell", "x: T, h_prev: T, w_ru: T, w_c: T, b_ru: T, b_c: T", "r: T, u: T, c: T, h: T", "T: {float}")
+            .with_shape(|context| {
+                let (x, before) = (context.shape_of_rank(0, 2)?, context.shape_of_rank(1, 2)?);
+                let batch = merge_dims(x.dim(0), before.dim(0), "batches of x and h_prev")?;
+                Ok(vec![PartialShape::new(&[batch, before.dim(1)]); 4])
+            })
+            .with_work(|context, outputs| {
+                let rows = context.shape(0).dim(0).unwrap_or(0);
+                #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+                let rows = rows as f64;
+                let products = 2.0 * rows * (context.input_elements(2) + context.input_elements(3));
+                let functions = 3.0 * TRANSCENDENTAL_FLOPS * context.input_elements(1);
+                with_flops(context, outputs, products + functions)
+            }),
         op("CTCGreedyDecoder", "inputs: T, sequence_length: int32", "decoded_indices: int64, decoded_values: int64, decoded_shape: int64, log_probability: T", "merge_repeated: bool = false; blank_index: int = -1; T: {float, double} = DT_FLOAT")
             .with_shape(|context| {
                 let (inputs, lengths) = (context.shape_of_rank(0, 3)?, context.shape_of_rank(1, 1)?);
@@ -71,6 +85,38 @@ pub(super) fn ops() -> Vec<OpDef> {
                 })])
             }),
     ];
+    for (version, attrs) in [
+        ("", "forget_bias: float = 1.0; cell_clip: float = 3.0"),
+        ("V2", "cell_clip: float = 0.0"),
+    ] {
+        ops.push(
+            op(
+                &format!("BlockLSTM{version}"),
+                "seq_len_max: int64, x: T, cs_prev: T, h_prev: T, w: T, wci: T, wcf: T, wco: T, \
+                 b: T",
+                "i: T, cs: T, f: T, o: T, ci: T, co: T, h: T",
+                &format!("{attrs}; use_peephole: bool = false; T: {{half, float}}"),
+            )
+            .with_shape(|context| {
+                context.shape_of_rank(0, 0)?;
+                let (x, before) = (context.shape_of_rank(1, 3)?, context.shape_of_rank(2, 2)?);
+                let batch = merge_dims(x.dim(1), before.dim(0), "batches of x and cs_prev")?;
+                Ok(vec![
+                    PartialShape::new(&[x.dim(0), batch, before.dim(1)]);
+                    7
+                ])
+            })
+            .with_work(|context, outputs| {
+                let steps = context.shape(1).dim(0).unwrap_or(0);
+                let rows = context.shape(1).dim(1).unwrap_or(0);
+                #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+                let (steps, rows) = (steps as f64, rows as f64);
+                let products = 2.0 * rows * context.input_elements(4);
+                let functions = 5.0 * TRANSCENDENTAL_FLOPS * context.input_elements(2);
+                with_flops(context, outputs, steps * (products + functions))
+            }),
+        );
+    }
     let range = "signed_input: bool = true; T: {bfloat16, half, float, double}; \
                  narrow_range: bool = false; axis: int = -1";
     let rounding = "num_bits: int = 8; range_given: bool = false; \

@@ -22,6 +22,7 @@ mod norm;
 mod pad;
 mod patches;
 mod random;
+mod recorded;
 mod reduce;
 mod resample;
 mod scatter;
@@ -40,9 +41,18 @@ mod volume;
 /// A family's name and cases.
 type Family = (&'static str, fn() -> Vec<Case>);
 
+/// The family of calls that a script recorded.
+macro_rules! recorded {
+    ($name:literal) => {
+        ($name, || {
+            recorded::cases_of(include_str!(concat!("../recorded/", $name, ".jsonl")))
+        })
+    };
+}
+
 /// Returns all cases, named `family::description`.
 pub(crate) fn all() -> Vec<Case> {
-    let families: [Family; 34] = [
+    let families: [Family; 39] = [
         ("array", array::cases),
         ("binary", binary::cases),
         ("cast", cast::cases),
@@ -77,6 +87,11 @@ pub(crate) fn all() -> Vec<Case> {
         ("suppression", suppression::cases),
         ("unary", unary::cases),
         ("volume", volume::cases),
+        recorded!("codec"),
+        recorded!("example"),
+        recorded!("boxes"),
+        recorded!("joined"),
+        recorded!("functions"),
     ];
     families
         .into_iter()

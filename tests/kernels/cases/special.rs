@@ -570,7 +570,7 @@ fn cells() -> Vec<Case> {
                 half(&[1, 1], 0.0),
             ]),
         lstm_of(zeros(&[1, 2]), zeros(&[2, 4])).refused("w must have shape [3,4], not [2,4]"),
-        lstm_of(zeros(&[1]), zeros(&[2, 4])).refused("x and cs_prev must be matrices"),
+        lstm_of(zeros(&[1]), zeros(&[2, 4])).refused("x must be a matrix, not"),
         decode("all", steps.clone(), &[4, 2]).gives_all(found(
             &[[0, 0], [0, 1], [0, 2], [1, 0], [1, 1]],
             &[0, 0, 0, 1, 1],

@@ -34,7 +34,7 @@ pub(in crate::backend) fn rearrangement(
             let axes = vector(context.input(1)?, "axis")?;
             Ok((input.clone(), slice::reverse(input, &axes)?))
         }),
-        "Transpose" => Box::new(|context| {
+        "Transpose" | "ConjugateTranspose" => Box::new(|context| {
             let permutation = vector(context.input(1)?, "perm")?;
             slice::transpose(context.input(0)?.shape(), &permutation)
         }),

@@ -1,10 +1,13 @@
 //! Elementwise arithmetic beyond the four operations: all kinds of division, clipping, sums of many
 //! tensors.
 
+use std::cmp::Ordering;
+
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::math;
 use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
+use crate::backend::host_kernels::output;
 use crate::backend::host_kernels::view;
 use crate::backend::plan::attr::float_attr;
 use crate::backend::plan::attr::type_attr;
@@ -24,11 +27,14 @@ use crate::kernels::Number;
 use crate::kernels::Real;
 use crate::kernels::Threads;
 use crate::kernels::binary;
+use crate::kernels::complex;
 use crate::kernels::complex::Complex;
 use crate::kernels::spread::Spread;
 use crate::kernels::unary::RealFunction;
+use crate::tensor::Complex128;
 use crate::tensor::DType;
 use crate::tensor::Element;
+use crate::tensor::Shape;
 
 /// Types that TensorFlow's `Mod` and `TruncateMod` support.
 const REMAINDERS: [DType; 4] = [DType::F32, DType::F64, DType::I32, DType::I64];
@@ -104,6 +110,49 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     add("Mod", &REMAINDERS, truncate_mod);
     add("TruncateMod", &REMAINDERS, truncate_mod);
     add("DivNoNan", &with_complex(&REALS), math::div_no_nan);
+    add("Xlog1py", &with_complex(&REALS), x_log1p_y);
+    add(
+        "NextAfter",
+        &[DType::F32, DType::F64],
+        |node| match type_attr(node, "T")? {
+            DType::F64 => math::binary_op(|x: f64, y: f64| match x.partial_cmp(&y) {
+                Some(Ordering::Less) => x.next_up(),
+                Some(Ordering::Equal) => y,
+                Some(Ordering::Greater) => x.next_down(),
+                None => f64::NAN,
+            }),
+            _ => math::binary_op(|x: f32, y: f32| match x.partial_cmp(&y) {
+                Some(Ordering::Less) => x.next_up(),
+                Some(Ordering::Equal) => y,
+                Some(Ordering::Greater) => x.next_down(),
+                None => f32::NAN,
+            }),
+        },
+    );
+    add("PopulationCount", &INTEGERS, |node| {
+        let size = type_attr(node, "T")?.size_bytes().unwrap_or(1);
+        kernel(move |context| {
+            let input = context.input(0)?;
+            let elements = input.as_bytes()?.chunks_exact(size);
+            context.fill_output(0, input.shape(), |out: &mut [u8]| {
+                for (slot, element) in out.iter_mut().zip(elements) {
+                    let n_ones: u32 = element.iter().map(|byte| byte.count_ones()).sum();
+                    *slot = u8::try_from(n_ones).unwrap_or(u8::MAX);
+                }
+                Ok(())
+            })
+        })
+    });
+    add("L2Loss", &REALS, |node| {
+        dispatch_real!(type_attr(node, "T")?, T => kernel(|context| {
+            let x = context.input(0)?.as_slice::<T>()?;
+            let sum: f64 = x.iter().map(|x| x.to_f64() * x.to_f64()).sum();
+            output(context, Shape::scalar(), |out: &mut [T]| {
+                out.fill(T::from_f64(sum / 2.0));
+                Ok(())
+            })
+        }))
+    });
     for op in ["AddN", "AccumulateNV2"] {
         add(
             op,
@@ -131,6 +180,22 @@ fn leaky_relu(node: &KernelConstruction<'_>) -> Made {
         let alpha = T::from_f64(alpha.into());
         math::unary_op(move |x: T| if x > T::ZERO { x } else { x.times(alpha) })
     })
+}
+
+/// TensorFlow `Xlog1py`: `x * log(1 + y)`, and 0 if `x` is 0.
+fn x_log1p_y(node: &KernelConstruction<'_>) -> Made {
+    let dtype = type_attr(node, "T")?;
+    if COMPLEX.contains(&dtype) {
+        dispatch_complex!(dtype, T => math::complex_op::<T>(|x, y| match x == Complex128::ZERO {
+            true => Complex128::ZERO,
+            false => x * complex::ln(y + Complex128::new(1.0, 0.0)),
+        }))
+    } else {
+        dispatch_real!(dtype, T => math::binary_op(|x: T, y: T| match x == T::ZERO {
+            true => T::ZERO,
+            false => x.times(T::from_f64(y.to_f64().ln_1p())),
+        }))
+    }
 }
 
 /// TensorFlow `Sign`.

@@ -1,4 +1,4 @@
-//! Gamma, beta and zeta functions, computed in double precision.
+//! Gamma, beta, zeta, Bessel and other special functions, computed in double precision.
 
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::math;
@@ -10,6 +10,7 @@ use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::kernels::Number;
 use crate::kernels::gamma;
+use crate::kernels::special;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 
@@ -27,7 +28,7 @@ type Pair = (&'static str, fn(f64, f64) -> f64);
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     let singles: [Single; 2] = [("Lgamma", gamma::log_gamma), ("Digamma", gamma::digamma)];
-    for (op, function) in singles {
+    for (op, function) in singles.into_iter().chain(special::SPECIAL) {
         registry.register(
             def(op)
                 .with_types("T", &SINGLES)

@@ -174,7 +174,7 @@ pub(super) fn register_function(
 }
 
 /// A function of two complex numbers, computed in double precision.
-fn complex_op<T: Complex>(f: fn(Complex128, Complex128) -> Complex128) -> Made {
+pub(super) fn complex_op<T: Complex>(f: fn(Complex128, Complex128) -> Complex128) -> Made {
     binary_op(move |x: T, y: T| T::narrow(f(x.widen(), y.widen())))
 }
 

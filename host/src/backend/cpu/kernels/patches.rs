@@ -6,6 +6,8 @@ use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
 use crate::backend::host_kernels::output;
 use crate::backend::plan::attr::bool_attr;
+use crate::backend::plan::attr::ints_attr;
+use crate::backend::plan::attr::string_attr;
 use crate::backend::plan::attr::type_attr;
 use crate::backend::plan::pool::PoolWindows;
 use crate::backend::plan::product;
@@ -51,6 +53,11 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         def("ExtractImagePatches")
             .with_types("T", &ARITHMETIC)
             .with_factory(patches),
+    );
+    registry.register(
+        def("ExtractVolumePatches")
+            .with_types("T", &NUMBERS)
+            .with_factory(volume_patches),
     );
 }
 
@@ -219,4 +226,80 @@ fn patches(node: &KernelConstruction<'_>) -> Made {
             Ok(())
         })
     }))
+}
+
+/// TensorFlow `ExtractVolumePatches`.
+fn volume_patches(node: &KernelConstruction<'_>) -> Made {
+    let list = |name: &str| -> Result<[usize; 3], KernelError> {
+        let list = ints_attr(node, name, &[])?;
+        let size = |at: i64| usize::try_from(at).ok().filter(|&size| size > 0);
+        match list[..] {
+            [1, planes, rows, columns, 1] => match [planes, rows, columns].map(size) {
+                [Some(planes), Some(rows), Some(columns)] => Some([planes, rows, columns]),
+                _ => None,
+            },
+            _ => None,
+        }
+        .ok_or_else(|| {
+            KernelError::invalid(format!(
+                "{name} must be 5 positive numbers, 1 for batch and depth, not {list:?}"
+            ))
+        })
+    };
+    let (sizes, strides) = (list("ksizes")?, list("strides")?);
+    let padding = match string_attr(node, "padding", "VALID")? {
+        "SAME" => Padding::Same,
+        _ => Padding::Valid,
+    };
+    dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
+        let input = context.input(0)?;
+        let &[batch, planes, rows, columns, depth] = input.shape().dims() else {
+            return Err(KernelError::invalid(format!(
+                "input must be 5-dimensional, found {}",
+                input.shape()
+            )));
+        };
+        let over = |axis: usize, length: usize| {
+            WindowSpec {
+                size: sizes[axis],
+                stride: strides[axis],
+                dilation: 1,
+                padding,
+            }
+            .over(length)
+        };
+        let axes = [over(0, planes)?, over(1, rows)?, over(2, columns)?];
+        let windows = axes.map(|axis| axis.output);
+        let patch = product(&[sizes[0], sizes[1], sizes[2], depth]);
+        let shape = Shape::from([batch, windows[0], windows[1], windows[2], patch]);
+        let x = W::read(input)?;
+        W::write(context, 0, input.dtype(), shape, |out| {
+            for (at, patch) in out.chunks_exact_mut(patch.max(1)).enumerate() {
+                let place = unravel(at, [batch, windows[0], windows[1], windows[2]]);
+                for (tap, slots) in patch.chunks_exact_mut(depth.max(1)).enumerate() {
+                    let taps = unravel(tap, [1, sizes[0], sizes[1], sizes[2]]);
+                    let of = |axis: usize| axes[axis].input_of(place[axis + 1], taps[axis + 1]);
+                    match (of(0), of(1), of(2)) {
+                        (Some(plane), Some(row), Some(column)) => {
+                            let volume = (place[0] * planes + plane) * rows + row;
+                            let start = (volume * columns + column) * depth;
+                            slots.copy_from_slice(&x[start..start + depth]);
+                        }
+                        _ => slots.fill(Default::default()),
+                    }
+                }
+            }
+            Ok(())
+        })
+    }))
+}
+
+/// Returns the indices of a row-major position.
+fn unravel(mut place: usize, dims: [usize; 4]) -> [usize; 4] {
+    let mut indices = [0; 4];
+    for (index, dim) in indices.iter_mut().zip(dims).rev() {
+        *index = place % dim.max(1);
+        place /= dim.max(1);
+    }
+    indices
 }

@@ -198,7 +198,7 @@ impl Source {
     }
 
     /// Returns the generator of an execution that uses this many blocks.
-    fn generator_of_blocks(
+    pub(super) fn generator_of_blocks(
         &self,
         context: &KernelContext<'_>,
         n_blocks: u64,

@@ -12,6 +12,7 @@ use crate::backend::plan::attr::int_attr;
 use crate::backend::plan::attr::type_attr;
 use crate::backend::plan::product;
 use crate::backend::plan::value::integers;
+use crate::backend::plan::value::scalar;
 use crate::backend::types::INDICES;
 use crate::backend::types::REALS;
 use crate::device::KernelConstruction;
@@ -33,10 +34,17 @@ use crate::tensor::DType;
 use crate::tensor::Shape;
 
 pub(super) fn register(registry: &mut KernelRegistry) {
+    for op in ["LSTMBlockCell", "BlockLSTM", "BlockLSTMV2"] {
+        registry.register(
+            def(op)
+                .with_types("T", &[DType::F16, DType::F32])
+                .with_factory(lstm),
+        );
+    }
     registry.register(
-        def("LSTMBlockCell")
-            .with_types("T", &[DType::F16, DType::F32])
-            .with_factory(lstm),
+        def("GRUBlockCell")
+            .with_types("T", &[DType::F32])
+            .with_factory(|_| kernel(gru)),
     );
     registry.register(
         def("CTCGreedyDecoder")
@@ -60,50 +68,202 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
 }
 
-/// TensorFlow `LSTMBlockCell`.
+/// TensorFlow `LSTMBlockCell`, `BlockLSTM` and `BlockLSTMV2`.
 fn lstm(node: &KernelConstruction<'_>) -> Made {
-    let cell = LstmCell {
-        forget_bias: float_attr(node, "forget_bias", 1.0)?.into(),
-        clip: float_attr(node, "cell_clip", 3.0)?.into(),
+    let is_v2 = node.op == "BlockLSTMV2";
+    let forget_bias = match is_v2 {
+        true => 0.0,
+        false => float_attr(node, "forget_bias", 1.0)?,
     };
-    let has_peepholes = bool_attr(node, "use_peephole", false)?;
+    let clip = float_attr(node, "cell_clip", if is_v2 { 0.0 } else { 3.0 })?;
+    let lstm = Lstm {
+        cell: LstmCell {
+            forget_bias: forget_bias.into(),
+            clip: clip.into(),
+        },
+        has_peepholes: bool_attr(node, "use_peephole", false)?,
+        gates: match is_v2 {
+            true => [0, 2, 1, 3],
+            false => [0, 1, 2, 3],
+        },
+        first: if node.op == "LSTMBlockCell" { 0 } else { 1 },
+    };
     dispatch!(type_attr(node, "T")?, [F16: f16, F32: f32], T => kernel(move |context| {
-        step::<T>(context, cell, has_peepholes)
+        lstm.compute::<T>(context)
     }))
 }
 
 /// Names of the inputs of a cell.
 const LSTM_INPUTS: [&str; 8] = ["x", "cs_prev", "h_prev", "w", "wci", "wcf", "wco", "b"];
 
-fn step<T: Real + MatmulElement>(
-    context: &KernelContext<'_>,
+/// A cell, for one step or for several.
+#[derive(Debug, Clone, Copy)]
+struct Lstm {
     cell: LstmCell,
     has_peepholes: bool,
-) -> Result<(), KernelError> {
+    /// Where the input gate, the candidate, the forgetting gate and the output gate are in the
+    /// columns of the weights.
+    gates: [usize; 4],
+    /// The input `x`: 0 for one step; 1 behind the number of steps.
+    first: usize,
+}
+
+impl Lstm {
+    fn compute<T: Real + MatmulElement>(
+        self,
+        context: &KernelContext<'_>,
+    ) -> Result<(), KernelError> {
+        let input = |index: usize| context.input(self.first + index);
+        let (x, before) = (input(0)?, input(1)?);
+        let (outer, &[batch, n]) = (x.shape().dims(), before.shape().dims()) else {
+            return Err(KernelError::invalid(format!(
+                "cs_prev must be a matrix, not {}",
+                before.shape()
+            )));
+        };
+        let (n_steps, n_inputs) = match (self.first, outer) {
+            (0, &[_, n_inputs]) => (1, n_inputs),
+            (1.., &[n_steps, _, n_inputs]) => (n_steps, n_inputs),
+            _ => {
+                return Err(KernelError::invalid(format!(
+                    "x must be {}, not {}",
+                    if self.first == 0 { "a matrix" } else { "3D" },
+                    x.shape()
+                )));
+            }
+        };
+        let n_used = match self.first {
+            0 => 1,
+            _ => {
+                let found = scalar(context.input(0)?, "seq_len_max")?;
+                let n_used = usize::try_from(found)
+                    .ok()
+                    .filter(|&n_used| n_used <= n_steps);
+                n_used.ok_or_else(|| {
+                    KernelError::invalid(format!(
+                        "seq_len_max must be from 0 to {n_steps}, the number of steps; it is {found}"
+                    ))
+                })?
+            }
+        };
+        let (n_rows, n_gates) = (n_inputs.saturating_add(n), n.saturating_mul(4));
+        let of_steps = [n_steps, batch, n_inputs];
+        let expected: [&[usize]; 8] = [
+            &of_steps[1 - self.first..],
+            &[batch, n],
+            &[batch, n],
+            &[n_rows, n_gates],
+            &[n],
+            &[n],
+            &[n],
+            &[n_gates],
+        ];
+        for (index, (dims, what)) in expected.into_iter().zip(LSTM_INPUTS).enumerate() {
+            // Weights of connections that are not used may have any shape.
+            let is_used = !(4..7).contains(&index) || self.has_peepholes;
+            let found = input(index)?.shape();
+            if is_used && found.dims() != dims {
+                return Err(KernelError::invalid(format!(
+                    "{what} must have shape {}, not {found}",
+                    Shape::new(dims)
+                )));
+            }
+        }
+        let values = |index: usize| input(index)?.as_slice::<T>().map_err(KernelError::from);
+        let (x, w, bias) = (values(0)?, values(3)?, values(7)?);
+        let peepholes = [values(4)?, values(5)?, values(6)?];
+        let threads = Threads::of(context);
+        let mut joined = threads.scratch::<T>(product(&[batch, n_rows]))?;
+        let mut sums = threads.scratch::<T>(product(&[batch, n_gates]))?;
+        let mut states = scratch::list::<LstmState>(product(&[n_used, batch, n]))?;
+        for step in 0..n_used {
+            if threads.is_interrupted() {
+                break;
+            }
+            let last = states.len().checked_sub(batch * n);
+            let earlier = |part: fn(&LstmState) -> f64, first: &[T], at: usize| match last {
+                Some(last) => T::from_f64(part(&states[last + at])),
+                None => first[at],
+            };
+            for (row, joined) in joined.chunks_exact_mut(n_rows.max(1)).enumerate() {
+                let (inputs, hidden) = joined.split_at_mut(n_inputs);
+                inputs.copy_from_slice(&x[(step * batch + row) * n_inputs..][..n_inputs]);
+                for (column, slot) in hidden.iter_mut().enumerate() {
+                    *slot = earlier(|state| state.hidden, values(2)?, row * n + column);
+                }
+            }
+            T::matmul(
+                MatrixView::row_major(&joined, batch, n_rows)?,
+                MatrixView::row_major(w, n_rows, n_gates)?,
+                &mut MatrixMut::new(&mut sums, batch, n_gates, n_gates)?,
+                threads,
+            )?;
+            let before = values(1)?;
+            for index in 0..batch * n {
+                let (row, column) = (index / n, index % n);
+                let of_gates = self.gates.map(|gate| {
+                    let place = gate * n + column;
+                    sums[row * n_gates + place].to_f64() + bias[place].to_f64()
+                });
+                let weights = match self.has_peepholes {
+                    true => peepholes.map(|weights| weights[column].to_f64()),
+                    false => [0.0; 3],
+                };
+                let before = match last {
+                    Some(last) => T::from_f64(states[last + index].state),
+                    None => before[index],
+                };
+                states.push(self.cell.step(of_gates, before.to_f64(), weights));
+            }
+        }
+        let outputs: [fn(&LstmState) -> f64; 7] = [
+            |state| state.input,
+            |state| state.state,
+            |state| state.forget,
+            |state| state.output,
+            |state| state.candidate,
+            |state| state.squashed,
+            |state| state.hidden,
+        ];
+        let dims = [n_steps, batch, n];
+        let shape = Shape::new(&dims[1 - self.first..]);
+        for (index, part) in outputs.into_iter().enumerate() {
+            context.fill_output(index, &shape, |out: &mut [T]| {
+                // Steps that are not used are 0.
+                let n_used = states.len().min(out.len());
+                out[n_used..].fill(T::ZERO);
+                for (slot, state) in out.iter_mut().zip(&states) {
+                    *slot = T::from_f64(part(state));
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// TensorFlow `GRUBlockCell` (Cho et al. 2014): gates that reset and update, candidate, new state.
+fn gru(context: &KernelContext<'_>) -> Result<(), KernelError> {
     let (x, before) = (context.input(0)?, context.input(1)?);
     let (&[batch, n_inputs], &[_, n]) = (x.shape().dims(), before.shape().dims()) else {
         return Err(KernelError::invalid(format!(
-            "x and cs_prev must be matrices, not {} and {}",
+            "x and h_prev must be matrices, not {} and {}",
             x.shape(),
             before.shape()
         )));
     };
-    let (n_rows, n_gates) = (n_inputs.saturating_add(n), n.saturating_mul(4));
-    let expected: [&[usize]; 8] = [
-        &[batch, n_inputs],
-        &[batch, n],
-        &[batch, n],
-        &[n_rows, n_gates],
-        &[n],
-        &[n],
-        &[n],
-        &[n_gates],
+    let (n_rows, n_gates) = (n_inputs.saturating_add(n), n.saturating_mul(2));
+    let expected: [(&str, &[usize]); 6] = [
+        ("x", &[batch, n_inputs]),
+        ("h_prev", &[batch, n]),
+        ("w_ru", &[n_rows, n_gates]),
+        ("w_c", &[n_rows, n]),
+        ("b_ru", &[n_gates]),
+        ("b_c", &[n]),
     ];
-    for (index, (dims, what)) in expected.into_iter().zip(LSTM_INPUTS).enumerate() {
-        // Weights of connections that are not used may have any shape.
-        let is_used = !(4..7).contains(&index) || has_peepholes;
+    for (index, (what, dims)) in expected.into_iter().enumerate() {
         let found = context.input(index)?.shape();
-        if is_used && found.dims() != dims {
+        if found.dims() != dims {
             return Err(KernelError::invalid(format!(
                 "{what} must have shape {}, not {found}",
                 Shape::new(dims)
@@ -111,64 +271,58 @@ fn step<T: Real + MatmulElement>(
         }
     }
     let values = |index: usize| {
-        context
-            .input(index)?
-            .as_slice::<T>()
-            .map_err(KernelError::from)
+        let input = context.input(index)?;
+        input.as_slice::<f32>().map_err(KernelError::from)
     };
-    let (x, before, hidden, w, bias) = (values(0)?, values(1)?, values(2)?, values(3)?, values(7)?);
-    let peepholes = [values(4)?, values(5)?, values(6)?];
+    let (x, before) = (values(0)?, values(1)?);
     let threads = Threads::of(context);
-    let mut joined = threads.scratch::<T>(product(&[batch, n_rows]))?;
-    for (row, joined) in joined.chunks_exact_mut(n_rows.max(1)).enumerate() {
-        let (first, second) = joined.split_at_mut(n_inputs);
-        first.copy_from_slice(&x[row * n_inputs..][..n_inputs]);
-        second.copy_from_slice(&hidden[row * n..][..n]);
-    }
-    let mut sums = threads.scratch::<T>(product(&[batch, n_gates]))?;
-    T::matmul(
-        MatrixView::row_major(&joined, batch, n_rows)?,
-        MatrixView::row_major(w, n_rows, n_gates)?,
-        &mut MatrixMut::new(&mut sums, batch, n_gates, n_gates)?,
-        threads,
-    )?;
-    let state = |index: usize| -> LstmState {
-        let (row, column) = (index / n, index % n);
-        let sum = |gate: usize| {
-            let place = gate * n + column;
-            sums[row * n_gates + place].to_f64() + bias[place].to_f64()
-        };
-        let weights = match has_peepholes {
-            true => peepholes.map(|weights| weights[column].to_f64()),
-            false => [0.0; 3],
-        };
-        cell.step(
-            [sum(0), sum(1), sum(2), sum(3)],
-            before[index].to_f64(),
-            weights,
-        )
+    let mut joined = threads.scratch::<f32>(product(&[batch, n_rows]))?;
+    let mut gates = threads.scratch::<f32>(product(&[batch, n_gates]))?;
+    let mut candidates = threads.scratch::<f32>(product(&[batch, n]))?;
+    let mut multiply = |reset: Option<&[f32]>, weights: usize, out: &mut [f32], columns: usize| {
+        for (row, joined) in joined.chunks_exact_mut(n_rows.max(1)).enumerate() {
+            let (inputs, state) = joined.split_at_mut(n_inputs);
+            inputs.copy_from_slice(&x[row * n_inputs..][..n_inputs]);
+            for (column, slot) in state.iter_mut().enumerate() {
+                let reset = reset.map_or(1.0, |gates| gates[row * n_gates + column]);
+                *slot = before[row * n + column] * reset;
+            }
+        }
+        f32::matmul(
+            MatrixView::row_major(&joined, batch, n_rows)?,
+            MatrixView::row_major(values(weights)?, n_rows, columns)?,
+            &mut MatrixMut::new(out, batch, columns, columns)?,
+            threads,
+        )?;
+        let bias = values(weights + 2)?;
+        for out in out.chunks_exact_mut(columns.max(1)) {
+            out.iter_mut()
+                .zip(bias)
+                .for_each(|(slot, bias)| *slot += bias);
+        }
+        Ok::<_, KernelError>(())
     };
-    let outputs: [fn(&LstmState) -> f64; 7] = [
-        |state| state.input,
-        |state| state.state,
-        |state| state.forget,
-        |state| state.output,
-        |state| state.candidate,
-        |state| state.squashed,
-        |state| state.hidden,
-    ];
+    multiply(None, 2, &mut gates, n_gates)?;
+    for gate in gates.iter_mut() {
+        *gate = 1.0 / (1.0 + (-*gate).exp());
+    }
+    multiply(Some(&gates), 3, &mut candidates, n)?;
     let shape = Shape::from([batch, n]);
-    let mut states = scratch::list(shape.n_elements())?;
-    states.extend((0..shape.n_elements()).map(state));
-    for (index, part) in outputs.into_iter().enumerate() {
-        context.fill_output(index, &shape, |out: &mut [T]| {
-            for (slot, state) in out.iter_mut().zip(&states) {
-                *slot = T::from_f64(part(state));
+    let set = |index: usize, value: &dyn Fn(usize, usize) -> f32| {
+        context.fill_output(index, &shape, |out: &mut [f32]| {
+            for (at, slot) in out.iter_mut().enumerate() {
+                *slot = value(at / n * n_gates + at % n, at);
             }
             Ok(())
-        })?;
-    }
-    Ok(())
+        })
+    };
+    set(0, &|gate, _| gates[gate])?;
+    set(1, &|gate, _| gates[gate + n])?;
+    set(2, &|_, at| candidates[at].tanh())?;
+    set(3, &|gate, at| {
+        let update = gates[gate + n];
+        (1.0 - update) * candidates[at].tanh() + update * before[at]
+    })
 }
 
 /// TensorFlow `CTCGreedyDecoder`: a sparse matrix of classes, and the scores.

@@ -7,6 +7,7 @@ use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
 use crate::backend::plan::attr::type_attr;
 use crate::backend::plan::slice::rearrangement;
+use crate::backend::types::COMPLEX;
 use crate::backend::types::INDICES;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
@@ -48,6 +49,13 @@ pub(super) fn register(registry: &mut KernelRegistry) {
             .with_factory(rearrange),
     );
     registry.register(
+        def("ConjugateTranspose")
+            .with_types("T", &MOVED)
+            .with_types("Tperm", &INDICES)
+            .with_host_memory("perm")
+            .with_factory(conjugated),
+    );
+    registry.register(
         def("Tile")
             .with_types("Tmultiples", &INDICES)
             .with_host_memory("multiples")
@@ -71,6 +79,24 @@ pub(super) fn rearranged<W: RawElements>(
         copy.apply(&elements, out, Threads::of(context));
         Ok(())
     })
+}
+
+/// TensorFlow `ConjugateTranspose`: a transpose for numbers that are not complex.
+fn conjugated(node: &KernelConstruction<'_>) -> Made {
+    let dtype = type_attr(node, "T")?;
+    if !COMPLEX.contains(&dtype) {
+        return rearrange(node);
+    }
+    let plan = rearrangement(node)?;
+    dispatch_complex!(dtype, T => kernel(move |context| {
+        let (shape, copy) = plan(context)?;
+        let elements = context.input(0)?.as_slice::<T>()?;
+        context.fill_output(0, &shape, |out: &mut [T]| {
+            copy.apply(elements, out, Threads::of(context));
+            out.iter_mut().for_each(|slot| *slot = slot.conj());
+            Ok(())
+        })
+    }))
 }
 
 fn rearrange(node: &KernelConstruction<'_>) -> Made {

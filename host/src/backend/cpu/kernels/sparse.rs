@@ -93,7 +93,8 @@ impl Indices {
         &self.values[index * self.rank..(index + 1) * self.rank]
     }
 
-    fn coordinates(&self) -> Coordinates<'_> {
+    /// Returns all coordinates.
+    pub(super) fn coordinates(&self) -> Coordinates<'_> {
         Coordinates {
             values: &self.values,
             rank: self.rank,

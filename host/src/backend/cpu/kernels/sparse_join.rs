@@ -1,6 +1,5 @@
-//! Sparse tensors that are joined, cut, added and reduced, and sets.
+//! Sparse tensors that are joined, cut, added and reduced.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -13,7 +12,6 @@ use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
 use crate::backend::plan::attr::bool_attr;
 use crate::backend::plan::attr::int_attr;
-use crate::backend::plan::attr::string_attr;
 use crate::backend::plan::attr::type_attr;
 use crate::backend::plan::value::indices;
 use crate::backend::types::ARITHMETIC;
@@ -45,17 +43,6 @@ const ADDED: [DType; 8] = [
     DType::Complex128,
 ];
 
-/// Types of the elements of sets.
-const MEMBERS: [DType; 7] = [
-    DType::I8,
-    DType::I16,
-    DType::I32,
-    DType::I64,
-    DType::U8,
-    DType::U16,
-    DType::String,
-];
-
 pub(super) fn register(registry: &mut KernelRegistry) {
     registry.register(
         def("SparseConcat")
@@ -78,15 +65,10 @@ pub(super) fn register(registry: &mut KernelRegistry) {
             |node| dispatch_number!(type_attr(node, "T")?, T => reduce::<T>(node, binary::maximum)),
         ));
     }
-    registry.register(
-        def("DenseToDenseSetOperation")
-            .with_types("T", &MEMBERS)
-            .with_factory(set_operation),
-    );
 }
 
 /// Sets an output to a vector of elements: tensors of one type, and positions in them.
-fn set_elements(
+pub(super) fn set_elements(
     context: &KernelContext<'_>,
     index: usize,
     dtype: DType,
@@ -109,7 +91,11 @@ fn set_elements(
 }
 
 /// Sets an output to sizes of dimensions.
-fn set_dims(context: &KernelContext<'_>, index: usize, dims: &[usize]) -> Result<(), KernelError> {
+pub(super) fn set_dims(
+    context: &KernelContext<'_>,
+    index: usize,
+    dims: &[usize],
+) -> Result<(), KernelError> {
     let sizes = dims
         .iter()
         .map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX));
@@ -302,11 +288,13 @@ fn threshold<T: Number>(context: &KernelContext<'_>) -> Result<T, KernelError> {
 }
 
 /// Where the element of one place is in each of two sparse tensors.
-type Pair = [Option<usize>; 2];
+pub(super) type Pair = [Option<usize>; 2];
 
 /// Pairs of positions in two sparse tensors that are in one place, in the order of the places. Both
 /// must be sorted.
-fn merged(context: &KernelContext<'_>) -> Result<(Vec<i64>, Vec<Pair>, usize), KernelError> {
+pub(super) fn merged(
+    context: &KernelContext<'_>,
+) -> Result<(Vec<i64>, Vec<Pair>, usize), KernelError> {
     let (a, a_shape) = sparse_input(context, [0, 1, 2])?;
     let (b, b_shape) = sparse_input(context, [3, 4, 5])?;
     if a_shape.rank() != b_shape.rank() {
@@ -490,7 +478,7 @@ fn reduce<T: Arithmetic>(node: &KernelConstruction<'_>, join: fn(T, T) -> T) -> 
 }
 
 /// Returns the coordinates of places in a dense tensor.
-fn coordinates(
+pub(super) fn coordinates(
     places: impl ExactSizeIterator<Item = usize>,
     dims: &[usize],
 ) -> Result<Vec<i64>, KernelError> {
@@ -504,124 +492,4 @@ fn coordinates(
         rows.extend_from_slice(&row);
     }
     Ok(rows)
-}
-
-/// An operation on two sets.
-#[derive(Debug, Clone, Copy)]
-enum SetOperation {
-    AMinusB,
-    BMinusA,
-    Intersection,
-    Union,
-}
-
-/// TensorFlow `DenseToDenseSetOperation`: each row of the last axis is a set.
-fn set_operation(node: &KernelConstruction<'_>) -> Made {
-    let name = string_attr(node, "set_operation", "")?;
-    let operation = match name.to_ascii_lowercase().as_str() {
-        "a-b" => SetOperation::AMinusB,
-        "b-a" => SetOperation::BMinusA,
-        "intersection" => SetOperation::Intersection,
-        "union" => SetOperation::Union,
-        _ => {
-            return Err(KernelError::invalid(format!(
-                "Invalid set_operation {name}; expected `a-b`, `b-a`, `intersection` or `union`"
-            )));
-        }
-    };
-    kernel(move |context| {
-        let (a, b) = (context.input(0)?, context.input(1)?);
-        if a.dtype() == DType::String {
-            let a = scratch::collected(a.as_strings()?.iter())?;
-            let b = scratch::collected(b.as_strings()?.iter())?;
-            return operate(context, operation, &[a, b]);
-        }
-        operate(context, operation, &[indices_of(a)?, indices_of(b)?])
-    })
-}
-
-/// Returns integers of any type.
-#[expect(
-    clippy::useless_conversion,
-    reason = "it is one for i64 alone, one of the types of the macro"
-)]
-fn indices_of(tensor: &Tensor) -> Result<Vec<i64>, KernelError> {
-    dispatch!(tensor.dtype(), [I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16], T => {
-        scratch::collected(tensor.as_slice::<T>()?.iter().map(|&value| i64::from(value)))
-    })
-}
-
-/// Sets the outputs to the results for each pair of rows. `members` are the elements of both inputs
-/// in their order.
-fn operate<K: Ord + Copy>(
-    context: &KernelContext<'_>,
-    operation: SetOperation,
-    members: &[Vec<K>; 2],
-) -> Result<(), KernelError> {
-    let inputs = [context.input(0)?, context.input(1)?];
-    let mut sizes = [0; 2];
-    for (size, input) in sizes.iter_mut().zip(inputs) {
-        let dims = input.shape().dims();
-        match dims {
-            [] | [_] => {
-                return Err(KernelError::invalid(format!(
-                    "Shape {} has rank {} < 2",
-                    input.shape(),
-                    dims.len()
-                )));
-            }
-            [.., last] => *size = *last,
-        }
-    }
-    let [a_dims, b_dims] = inputs.map(|input| &input.shape().dims()[..input.shape().rank() - 1]);
-    if a_dims != b_dims {
-        return Err(KernelError::invalid(format!(
-            "Mismatched shapes {} vs {}",
-            Shape::new(a_dims),
-            Shape::new(b_dims)
-        )));
-    }
-    let n_groups = Shape::new(a_dims).n_elements();
-    let n = inputs.map(|input| input.shape().n_elements());
-    let n = n[0].saturating_add(n[1]);
-    let mut rows = scratch::list(n.saturating_mul(a_dims.len() + 1))?;
-    let mut elements = scratch::list::<(&Tensor, usize)>(n)?;
-    let mut largest = 0;
-    for group in 0..n_groups {
-        // In which input, and where, each member is first.
-        let mut found: BTreeMap<K, [Option<usize>; 2]> = BTreeMap::new();
-        for (input, (members, &size)) in members.iter().zip(&sizes).enumerate() {
-            let of_group = members.iter().enumerate().skip(group * size).take(size);
-            for (at, member) in of_group {
-                let place = &mut found.entry(*member).or_default()[input];
-                *place = place.or(Some(at));
-            }
-        }
-        let kept = found.into_values().filter_map(|[a, b]| match operation {
-            SetOperation::AMinusB if b.is_some() => None,
-            SetOperation::BMinusA if a.is_some() => None,
-            SetOperation::Intersection if a.is_none() || b.is_none() => None,
-            _ => a.map(|at| (inputs[0], at)).or(b.map(|at| (inputs[1], at))),
-        });
-        let before = elements.len();
-        elements.extend(kept);
-        let n_kept = elements.len() - before;
-        largest = largest.max(n_kept);
-        let of_group = coordinates(std::iter::once(group), a_dims)?;
-        for number in 0..n_kept {
-            rows.extend_from_slice(&of_group);
-            rows.push(i64::try_from(number).unwrap_or(i64::MAX));
-        }
-    }
-    let rank = a_dims.len() + 1;
-    set_indices(
-        context,
-        0,
-        &Shape::new(&[elements.len(), rank]),
-        &rows,
-        true,
-    )?;
-    set_elements(context, 1, inputs[0].dtype(), &elements)?;
-    let dims: SmallVec<[usize; 6]> = a_dims.iter().copied().chain([largest]).collect();
-    set_dims(context, 2, &dims)
 }

@@ -24,11 +24,14 @@ use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::kernels::Broadcast;
+use crate::kernels::Threads;
 use crate::kernels::printf::Format;
 use crate::kernels::printf::Notation;
 use crate::kernels::regex;
 use crate::kernels::regex::Rewrite;
 use crate::kernels::scratch;
+use crate::kernels::spread::Spread;
+use crate::kernels::spread::common_shape;
 use crate::kernels::strings;
 use crate::tensor::Boolean;
 use crate::tensor::Complex64;
@@ -100,6 +103,11 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         let engine = base64_engine(pads);
         map_strings(move |string| Ok(engine.encode(string).into_bytes().into()))
     }));
+    registry.register(
+        def("Add")
+            .with_types("T", &[DType::String])
+            .with_factory(|_| kernel(add)),
+    );
     registry.register(def("DecodeBase64").with_factory(|_| {
         let engine = base64_engine(false);
         map_strings(move |string| {
@@ -109,6 +117,30 @@ pub(super) fn register(registry: &mut KernelRegistry) {
             Ok(decoded.into())
         })
     }));
+}
+
+/// TensorFlow `Add` of strings: joins pairs. Inputs are broadcast.
+fn add(context: &KernelContext<'_>) -> Result<(), KernelError> {
+    let (left, right) = (context.input(0)?, context.input(1)?);
+    let shape = common_shape(&[left.shape(), right.shape()])?;
+    shape.size_bytes(DType::String).map_err(TensorError::from)?;
+    let (lefts, rights) = (left.as_strings()?, right.as_strings()?);
+    let empty: Arc<[u8]> = Arc::from(&b""[..]);
+    let mut strings = scratch::list(shape.n_elements())?;
+    strings.extend(std::iter::repeat_n(empty, shape.n_elements()));
+    let spread = Spread::new(&shape, [left.shape(), right.shape()])?;
+    spread.fill(
+        &mut strings,
+        Threads::of(context),
+        |offsets, advances, part| {
+            for (at, slot) in part.iter_mut().enumerate() {
+                let place =
+                    |operand: usize| offsets[operand] + if advances[operand] { at } else { 0 };
+                *slot = [&*lefts[place(0)], &*rights[place(1)]].concat().into();
+            }
+        },
+    );
+    context.set_output(0, Tensor::from_strings(shape, strings)?)
 }
 
 /// Base64 for file names and URLs; padding is optional when it is read.

@@ -38,6 +38,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     ] {
         registry.register(def(op).with_types("T", &BOXES).with_factory(suppress));
     }
+    registry.register(def("NonMaxSuppressionWithOverlaps").with_factory(|_| kernel(with_overlaps)));
     registry.register(def("CombinedNonMaxSuppression").with_factory(combined));
 }
 
@@ -159,6 +160,37 @@ fn select<T: Real>(
         })?;
     }
     Ok(())
+}
+
+/// TensorFlow `NonMaxSuppressionWithOverlaps`: any measure of two boxes instead of their overlap.
+fn with_overlaps(context: &KernelContext<'_>) -> Result<(), KernelError> {
+    let (overlaps, scores) = (context.input(0)?, context.input(1)?);
+    let n = scores.shape().n_elements();
+    if scores.shape().rank() != 1 || overlaps.shape().dims() != [n, n] {
+        return Err(KernelError::invalid(format!(
+            "overlaps must be square, with a row for each score, not {} for scores of shape {}",
+            overlaps.shape(),
+            scores.shape()
+        )));
+    }
+    let given = scalar(context.input(2)?, "max_output_size")?;
+    let n_max = usize::try_from(given).map_err(|_| {
+        KernelError::invalid(format!("output size must be non-negative, got {given}"))
+    })?;
+    let suppression = Suppression::<f32> {
+        n_max,
+        overlap_max: threshold(context.input(3)?, "overlap_threshold")?,
+        score_min: threshold(context.input(4)?, "score_threshold")?,
+        sigma: 0.0,
+    };
+    let overlaps = overlaps.as_slice::<f32>()?;
+    let found = suppression.select(scores.as_slice::<f32>()?, |a, b| overlaps[a * n + b])?;
+    context.fill_output(0, &Shape::from([found.len()]), |out: &mut [i32]| {
+        for (slot, found) in out.iter_mut().zip(found) {
+            *slot = i32::try_from(found.index).unwrap_or(i32::MAX);
+        }
+        Ok(())
+    })
 }
 
 /// TensorFlow `CombinedNonMaxSuppression`: selects boxes for each class of each image, and the best
