@@ -11,6 +11,8 @@
 
 pub mod batch;
 
+pub mod beam;
+
 pub mod binary;
 
 pub mod bits;

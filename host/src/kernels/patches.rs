@@ -1,6 +1,7 @@
 //! Windows over images, channels last, that are copied, or combined with positions or a filter.
 
 use crate::kernels::Number;
+use crate::kernels::Real;
 use crate::kernels::Threads;
 use crate::kernels::window::WindowAxis;
 
@@ -120,5 +121,26 @@ impl ImageWindows {
             }
         });
         largest
+    }
+
+    /// Adds the gradient of each window to the input elements that it averages (TensorFlow
+    /// `AvgPoolGrad`). `out` has the shape of the input, and is 0 before.
+    ///
+    /// # Panics
+    /// If the length of a slice does not match its shape.
+    pub fn spread_average<T: Real>(&self, gradients: &[T], out: &mut [T]) {
+        let channels = self.channels;
+        for window in 0..self.n_windows() {
+            let mut n_taps = 0u32;
+            self.for_each_tap(window, |_, pixel| n_taps += u32::from(pixel.is_some()));
+            let n_taps = T::from_f64(n_taps.into());
+            let gradients = &gradients[window * channels..][..channels];
+            self.for_each_tap(window, |_, pixel| {
+                let Some(pixel) = pixel else { return };
+                for (slot, gradient) in out[pixel * channels..].iter_mut().zip(gradients) {
+                    *slot = slot.plus(gradient.over(n_taps));
+                }
+            });
+        }
     }
 }

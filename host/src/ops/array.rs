@@ -109,7 +109,17 @@ pub(super) fn ops() -> Vec<OpDef> {
             .with_shape(space_to_batch),
         op("BatchToSpaceND", "input: T, block_shape: Tblock_shape, crops: Tcrops", "output: T", "T: type; Tblock_shape: {int32, int64} = DT_INT32; Tcrops: {int32, int64} = DT_INT32")
             .with_shape(batch_to_space),
+        op("SpaceToBatch", "input: T, paddings: Tpaddings", "output: T", "T: type; Tpaddings: {int32, int64} = DT_INT32; block_size: int >= 2")
+            .with_shape(|context| Ok(vec![blocked(context)?])),
+        op("BatchToSpace", "input: T, crops: Tidx", "output: T", "T: type; block_size: int >= 2; Tidx: {int32, int64} = DT_INT32")
+            .with_shape(|context| Ok(vec![blocked(context)?])),
     ]
+}
+
+/// Images whose sizes depend on margins; only their channels are those of the input.
+fn blocked(context: &InferenceContext<'_>) -> Result<PartialShape, ShapeError> {
+    let input = context.shape_of_rank(0, 4)?;
+    Ok(PartialShape::new(&[None, None, None, input.dim(3)]))
 }
 
 fn stacked(context: &InferenceContext<'_>) -> Shapes {

@@ -77,6 +77,23 @@ pub(super) fn ops() -> Vec<OpDef> {
                 ])
             })
             .with_work(per_input(1.0)),
+        op("CTCBeamSearchDecoder", "inputs: T, sequence_length: int32", "decoded_indices: top_paths * int64, decoded_values: top_paths * int64, decoded_shape: top_paths * int64, log_probability: T", "beam_width: int >= 1; top_paths: int >= 1; merge_repeated: bool = true; T: {float, double} = DT_FLOAT")
+            .with_shape(|context| {
+                let (inputs, lengths) = (context.shape_of_rank(0, 3)?, context.shape_of_rank(1, 1)?);
+                let batch = merge_dims(inputs.dim(1), lengths.dim(0), "batches of both inputs")?;
+                let n_paths = (context.n_outputs() - 1) / 3;
+                let mut shapes = vec![PartialShape::new(&[None, Some(2)]); n_paths];
+                shapes.extend(vec![PartialShape::of_rank(1); n_paths]);
+                shapes.extend(vec![PartialShape::new(&[Some(2)]); n_paths]);
+                shapes.push(PartialShape::new(&[batch, Some(n_paths)]));
+                Ok(shapes)
+            })
+            .with_work(|context, outputs| {
+                // Each beam is extended by each class.
+                #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+                let n_beams = context.int("beam_width").unwrap_or(1) as f64;
+                with_flops(context, outputs, TRANSCENDENTAL_FLOPS * n_beams * context.input_elements(0))
+            }),
         op("DecodeRaw", "bytes: string", "output: out_type", "out_type: {half, float, double, int32, uint16, uint8, int16, int8, int64, complex64, complex128, bool, bfloat16}; little_endian: bool = true")
             .with_shape(|context| {
                 let dims = context.shape(0).dims();

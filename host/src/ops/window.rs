@@ -80,6 +80,8 @@ pub(super) fn ops() -> Vec<OpDef> {
             .with_work(pool_work),
         op("MaxPoolGrad", "orig_input: T, orig_output: T, grad: T", "output: T", POOL)
             .with_shape(same_as_input),
+        op("AvgPoolGrad", "orig_input_shape: int32, grad: T", "output: T", AVG_POOL)
+            .with_shape(|context| Ok(vec![context.shape_from_input(0)?])),
         op("ResizeNearestNeighbor", "images: T, size: int32", "resized_images: T", RESIZE)
             .with_shape(resized),
         op("CropAndResize", "image: T, boxes: float, box_ind: int32, crop_size: int32", "crops: float", "T: {uint8, uint16, int8, int16, int32, int64, half, float, double}; method: {'bilinear', 'nearest'} = 'bilinear'; extrapolation_value: float = 0")

@@ -58,8 +58,10 @@ def main():
     call("integers", "ReluGrad", {"gradients": np.int32([1, 2, 3]), "features": np.int32([-1, 0, 1])})
     call("alpha", "LeakyReluGrad", {"gradients": after, "features": numbers}, alpha=0.5)
     call("other shapes", "ReluGrad", {"gradients": np.float32([1]), "features": np.float32([1, 2])}, "must have the same shape")
+    beams()
     cells()
     rows()
+    windows()
     for op in ("DataFormatVecPermute", "DataFormatDimMap"):
         for source, target in (("NHWC", "NCHW"), ("NCHW", "NHWC"), ("NDHWC", "NCDHW"), ("NHWC", "NHWC")):
             n = len(source)
@@ -104,6 +106,40 @@ def cells():
         call("three steps", op, lstm)
         call("peepholes", op, lstm, use_peephole=True, cell_clip=0.5)
     call("no bias", "BlockLSTM", lstm, forget_bias=0.0)
+
+
+def windows():
+    call = RECORDER.call
+    image = np.round(normal(1, 5, 6, 2), 1)
+    for padding in ("SAME", "VALID"):
+        attrs = {"ksize": [1, 3, 2, 1], "strides": [1, 2, 1, 1], "padding": padding}
+        pooled = [1, 3, 6, 2] if padding == "SAME" else [1, 2, 5, 2]
+        gradient = np.float32(RANDOM.integers(-8, 9, pooled))
+        inputs = {"orig_input": image, "orig_output": np.zeros(pooled, np.float32), "grad": gradient}
+        call(padding, "MaxPoolGrad", inputs, **attrs)
+        call(padding, "AvgPoolGrad", {"orig_input_shape": np.int32(image.shape), "grad": gradient}, **attrs)
+    call("another shape", "MaxPoolGrad", inputs | {"grad": gradient[:, 1:]}, "Expected grad shape", **attrs)
+    image = RANDOM.integers(0, 99, (1, 4, 6, 2)).astype(np.int32)
+    margins = np.int32([[1, 1], [0, 2]])
+    call("margins", "SpaceToBatch", {"input": image, "paddings": margins}, block_size=2)
+    call("not divisible", "SpaceToBatch", {"input": image, "paddings": margins}, "is not divisible", block_size=3)
+    images = RANDOM.normal(size=(8, 2, 3, 1)).astype(np.float32)
+    call("margins", "BatchToSpace", {"input": images, "crops": margins}, block_size=2)
+    numbers = np.float32([0, 1, np.inf, np.nan])
+    call("numbers", "MulNoNan", {"x": numbers, "y": np.float32([[0], [2]])})
+
+
+def beams():
+    call = RECORDER.call
+    for seed in range(3):
+        inputs = {"inputs": RANDOM.normal(0, 2, (6, 2, 4)), "sequence_length": np.int32([6, 4])}
+        for width, paths in ((1, 1), (4, 2), (30, 3)):
+            for merges in (False, True):
+                attrs = {"beam_width": width, "top_paths": paths, "merge_repeated": merges}
+                call(f"{seed} {width} {merges}", "CTCBeamSearchDecoder", inputs, **attrs)
+    attrs = {"beam_width": 2, "top_paths": 1}
+    call("too long", "CTCBeamSearchDecoder", inputs | {"sequence_length": np.int32([6, 7])}, "sequence_length[1] must be", **attrs)
+    call("too many paths", "CTCBeamSearchDecoder", inputs, "Less leaves in the beam search", beam_width=2, top_paths=3)
 
 
 def rows():

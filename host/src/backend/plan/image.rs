@@ -1,5 +1,7 @@
 //! Resizing of images, and blocks of pixels as channels or batches.
 
+use smallvec::SmallVec;
+
 use crate::backend::plan::attr::bad_attr;
 use crate::backend::plan::attr::bool_attr;
 use crate::backend::plan::product;
@@ -124,13 +126,24 @@ pub(in crate::backend) struct Blocks {
 }
 
 impl Blocks {
-    /// Reads inputs 1 and 2; `what` names input 2 in errors.
+    /// Reads inputs 1 and 2: blocks and margins, which `what` names in errors. Ops with attribute
+    /// `block_size` have images, and their margins in input 1.
     pub(in crate::backend) fn new(
         context: &KernelContext<'_>,
         what: &str,
+        block_size: Option<i64>,
     ) -> Result<Self, KernelError> {
-        let (input, margins) = (context.input(0)?.shape(), context.input(2)?);
-        let blocks = vector(context.input(1)?, "block_shape")?;
+        let input = context.input(0)?.shape();
+        let (blocks, margins) = match block_size {
+            Some(_) if input.rank() != 4 => {
+                return Err(KernelError::invalid(format!(
+                    "input rank should be 4 instead of {}",
+                    input.rank()
+                )));
+            }
+            Some(size) => (SmallVec::from_slice(&[size; 2]), context.input(1)?),
+            None => (vector(context.input(1)?, "block_shape")?, context.input(2)?),
+        };
         if input.rank() < blocks.len() + 1 {
             return Err(KernelError::invalid(format!(
                 "input rank should be >= {} instead of {}",

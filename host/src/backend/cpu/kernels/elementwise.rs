@@ -110,6 +110,11 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     add("Mod", &REMAINDERS, truncate_mod);
     add("TruncateMod", &REMAINDERS, truncate_mod);
     add("DivNoNan", &with_complex(&REALS), math::div_no_nan);
+    add("MulNoNan", &with_complex(&REALS), |node| {
+        dispatch_arithmetic!(type_attr(node, "T")?, T => math::binary_op(|x: T, y: T| {
+            if y == T::ZERO { T::ZERO } else { x.times(y) }
+        }))
+    });
     add("Xlog1py", &with_complex(&REALS), x_log1p_y);
     add(
         "NextAfter",

@@ -83,6 +83,20 @@ pub(super) fn register(registry: &mut KernelRegistry) {
                 .with_factory(make),
         );
     }
+    registry.register(
+        def("SpaceToBatch")
+            .with_types("T", &NUMBERS)
+            .with_types("Tpaddings", &INDICES)
+            .with_host_memory("paddings")
+            .with_factory(space_to_batch),
+    );
+    registry.register(
+        def("BatchToSpace")
+            .with_types("T", &NUMBERS)
+            .with_types("Tidx", &INDICES)
+            .with_host_memory("crops")
+            .with_factory(batch_to_space),
+    );
 }
 
 /// TensorFlow `ResizeBilinear`. The result is always `float`.
@@ -156,9 +170,10 @@ fn depth_to_space(node: &KernelConstruction<'_>) -> Made {
 
 /// TensorFlow `SpaceToBatchND`: each position in a block of pixels becomes an image of its own.
 fn space_to_batch(node: &KernelConstruction<'_>) -> Made {
-    dispatch_raw!(type_attr(node, "T")?, W => kernel(|context| {
+    let block_size = node.attrs.int("block_size");
+    dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
         let input = context.input(0)?;
-        let blocks = Blocks::new(context, "paddings")?;
+        let blocks = Blocks::new(context, "paddings", block_size)?;
         let n = blocks.sizes.len();
         let (dims, space) = (input.shape().dims(), &input.shape().dims()[1..=n]);
         let mut batched = space.to_vec();
@@ -198,9 +213,10 @@ fn space_to_batch(node: &KernelConstruction<'_>) -> Made {
 
 /// TensorFlow `BatchToSpaceND`: the inverse of `SpaceToBatchND`, with a cropped margin.
 fn batch_to_space(node: &KernelConstruction<'_>) -> Made {
-    dispatch_raw!(type_attr(node, "T")?, W => kernel(|context| {
+    let block_size = node.attrs.int("block_size");
+    dispatch_raw!(type_attr(node, "T")?, W => kernel(move |context| {
         let input = context.input(0)?;
-        let blocks = Blocks::new(context, "crops")?;
+        let blocks = Blocks::new(context, "crops", block_size)?;
         let n = blocks.sizes.len();
         let (dims, batched) = (input.shape().dims(), &input.shape().dims()[1..=n]);
         if !dims[0].is_multiple_of(blocks.n_blocks) {

@@ -11,6 +11,7 @@ use crate::device::KernelRegistry;
 #[macro_use]
 mod raw;
 
+mod beam;
 mod bincount;
 mod boxes;
 mod cast;
@@ -98,6 +99,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     logic::register(registry);
     boxes::register(registry);
     cast::register(registry);
+    beam::register(registry);
     bincount::register(registry);
     checks::register(registry);
     codec::register(registry);

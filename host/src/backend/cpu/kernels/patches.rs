@@ -11,6 +11,7 @@ use crate::backend::plan::attr::string_attr;
 use crate::backend::plan::attr::type_attr;
 use crate::backend::plan::pool::PoolWindows;
 use crate::backend::plan::product;
+use crate::backend::plan::value::shape_of;
 use crate::backend::plan::value::vector;
 use crate::backend::plan::window::channels_last;
 use crate::backend::plan::window::paddings;
@@ -18,10 +19,12 @@ use crate::backend::plan::window::spatial;
 use crate::backend::types::ARITHMETIC;
 use crate::backend::types::INDICES;
 use crate::backend::types::NUMBERS;
+use crate::backend::types::REALS;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
+use crate::kernels::Arithmetic;
 use crate::kernels::Number;
 use crate::kernels::Threads;
 use crate::kernels::patches::ImageWindows;
@@ -53,6 +56,17 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         def("ExtractImagePatches")
             .with_types("T", &ARITHMETIC)
             .with_factory(patches),
+    );
+    registry.register(
+        def("MaxPoolGrad")
+            .with_types("T", &NUMBERS)
+            .with_factory(max_pool_gradient),
+    );
+    registry.register(
+        def("AvgPoolGrad")
+            .with_types("T", &REALS)
+            .with_host_memory("orig_input_shape")
+            .with_factory(avg_pool_gradient),
     );
     registry.register(
         def("ExtractVolumePatches")
@@ -176,6 +190,66 @@ fn pool_with_positions<T: Number, I: Number>(
         }
         Ok(())
     })
+}
+
+/// TensorFlow `MaxPoolGrad`: a window's gradient belongs to the first of its largest elements.
+fn max_pool_gradient(node: &KernelConstruction<'_>) -> Made {
+    channels_last(node)?;
+    let sizes = spatial(node, "ksize", None)?;
+    let attrs = Attrs {
+        strides: spatial(node, "strides", None)?,
+        rates: [1, 1],
+        padding: paddings(node)?,
+    };
+    dispatch_number!(type_attr(node, "T")?, T => kernel(move |context| {
+        let (input, gradient) = (context.input(0)?, context.input(2)?);
+        let windows = attrs.over(input.shape(), sizes)?;
+        check_gradient(gradient.shape(), &windows)?;
+        let (x, gradient) = (input.as_slice::<T>()?, gradient.as_slice::<T>()?);
+        let channels = windows.channels;
+        output(context, input.shape().clone(), |out: &mut [T]| {
+            out.fill(T::ZERO);
+            for (index, &gradient) in gradient.iter().enumerate() {
+                if let Some(at) = windows.largest(x, index / channels, index % channels) {
+                    out[at] = out[at].plus(gradient);
+                }
+            }
+            Ok(())
+        })
+    }))
+}
+
+/// TensorFlow `AvgPoolGrad`.
+fn avg_pool_gradient(node: &KernelConstruction<'_>) -> Made {
+    channels_last(node)?;
+    let sizes = spatial(node, "ksize", None)?;
+    let attrs = Attrs {
+        strides: spatial(node, "strides", None)?,
+        rates: [1, 1],
+        padding: paddings(node)?,
+    };
+    dispatch_real!(type_attr(node, "T")?, T => kernel(move |context| {
+        let shape = shape_of(context.input(0)?, "orig_input_shape")?;
+        let gradient = context.input(1)?;
+        let windows = attrs.over(&shape, sizes)?;
+        check_gradient(gradient.shape(), &windows)?;
+        let gradient = gradient.as_slice::<T>()?;
+        output(context, shape.clone(), |out: &mut [T]| {
+            out.fill(T::ZERO);
+            windows.spread_average(gradient, out);
+            Ok(())
+        })
+    }))
+}
+
+fn check_gradient(gradient: &Shape, windows: &ImageWindows) -> Result<(), KernelError> {
+    let expected = result_shape(windows, windows.channels);
+    match *gradient == expected {
+        true => Ok(()),
+        false => Err(KernelError::invalid(format!(
+            "Expected grad shape to be {expected}, but got {gradient}"
+        ))),
+    }
 }
 
 /// TensorFlow `Dilation2D`.
