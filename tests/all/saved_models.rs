@@ -41,11 +41,13 @@ use crate::session_lifecycle::lost_device::Mortal;
 const PREFIX: &str = "/job:localhost/replica:0/task:0";
 
 /// Models of numbers, with their signatures.
-const MODELS: [(&str, &str); 11] = [
+const MODELS: [(&str, &str); 13] = [
     ("counter", "serving_default"),
     ("counter", "count"),
     ("flow", "serving_default"),
     ("tallies", "serving_default"),
+    ("requests", "serving_default"),
+    ("requests", "describe"),
     ("keras_dense", "serving_default"),
     ("keras_conv", "serving_default"),
     ("keras_lstm", "serving_default"),

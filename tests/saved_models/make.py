@@ -1,6 +1,6 @@
 """Writes the SavedModels and checkpoints of this folder, with feeds and the results of TensorFlow.
 
-    python make.py [modules] [tallies] [keras_models] [keras_saved] [version_one_models] [checkpoint]
+    python make.py [modules] [tallies] [requests] [keras_models] [keras_saved] [version_one_models] [checkpoint]
 
 was run with TensorFlow 2.21 and Keras 3. Beside each model NAME are archives NAME.SIGNATURE.npz
 with arrays in/ARGUMENT and out/ARGUMENT.
@@ -121,6 +121,43 @@ class Flow(tf.Module):
             (0, x),
         )
         return {"x": x, "shape": tf.shape(self.table)}
+
+
+class Requests(tf.Module):
+    """What servers get: messages with features, and images in files."""
+
+    def __init__(self):
+        self.kernel = tf.Variable(random(4, 3), name="kernel")
+        self.table = tf.Variable(random(10, 3, seed=2), name="table")
+        self.filter = tf.Variable(random(3, 3, 3, 4, seed=3), name="filter")
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")])
+    def classify(self, examples):
+        features = tf.io.parse_example(
+            examples,
+            {
+                "x": tf.io.FixedLenFeature([4], tf.float32),
+                "ids": tf.io.VarLenFeature(tf.int64),
+                "age": tf.io.FixedLenFeature([], tf.int64, default_value=30),
+                "words": tf.io.RaggedFeature(tf.string),
+            },
+        )
+        of_ids = tf.nn.safe_embedding_lookup_sparse(self.table, features["ids"], combiner="mean")
+        age = tf.cast(features["age"], tf.float32)[:, None] / 100.0
+        scores = tf.nn.softmax(features["x"] @ self.kernel + of_ids + age)
+        n_words = features["words"].row_lengths()
+        return {"scores": scores, "classes": tf.argmax(scores, 1), "n_words": n_words}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "images")])
+    def describe(self, images):
+        def decoded(image):
+            image = tf.io.decode_image(image, channels=3, expand_animations=False)
+            image.set_shape([None, None, 3])
+            return tf.image.resize(tf.image.convert_image_dtype(image, tf.float32), [16, 16])
+
+        x = tf.map_fn(decoded, images, fn_output_signature=tf.float32)
+        x = tf.nn.relu(tf.nn.conv2d(x, self.filter, 2, "SAME"))
+        return {"features": tf.reduce_mean(x, [1, 2])}
 
 
 class Words(tf.Module):
@@ -291,6 +328,39 @@ def version_one_models():
     )
 
 
-for make in [modules, tallies, keras_models, keras_saved, version_one_models, checkpoint]:
+def requests():
+    import io
+
+    from PIL import Image
+
+    model = Requests()
+    signatures = {"serving_default": model.classify, "describe": model.describe}
+    tf.saved_model.save(model, path("requests"), signatures=signatures, options=OPTIONS)
+
+    def example(**features):
+        lists = {float: ("float_list", tf.train.FloatList), int: ("int64_list", tf.train.Int64List)}
+        lists[bytes] = ("bytes_list", tf.train.BytesList)
+        of_names = {}
+        for key, values in features.items():
+            field, kind = lists[type(values[0])]
+            of_names[key] = tf.train.Feature(**{field: kind(value=values)})
+        message = tf.train.Example(features=tf.train.Features(feature=of_names))
+        return message.SerializeToString(deterministic=True)
+
+    examples = [
+        example(x=[1.0, 2.0, 3.0, 4.0], ids=[1, 5], words=[b"a", b"b"]),
+        example(x=[0.0, -1.0, 0.5, 2.0], age=[50]),
+    ]
+    call("requests", "serving_default", {"examples": np.array(examples)})
+    files = []
+    for seed, kind in enumerate(["JPEG", "PNG"]):
+        pixels = np.random.default_rng(seed).integers(0, 255, (20 + seed, 31, 3)).astype(np.uint8)
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, kind)
+        files.append(file.getvalue())
+    call("requests", "describe", {"images": np.array(files)})
+
+
+for make in [modules, tallies, requests, keras_models, keras_saved, version_one_models, checkpoint]:
     if make.__name__ in sys.argv[1:] or not sys.argv[1:]:
         make()
