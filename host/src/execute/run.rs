@@ -502,6 +502,8 @@ impl Run {
     }
 
     fn fail(&self, failure: ExecuteError) {
+        // An interrupted kernel may have stopped early, and its error is about what it left out.
+        let failure = self.request.check_interrupts().err().unwrap_or(failure);
         // No code that may panic runs under the lock, so poisoning has no meaning.
         let failed = self.failure.lock();
         failed
