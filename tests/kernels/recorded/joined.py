@@ -44,6 +44,8 @@ def main():
                 call(f"{dense} to {shape}, {dtype.__name__}", f"SparseDenseCwise{op}", named(of_sp + " dense", parts))
         parts = [*sparse([3, 4], np.float32), values([2], np.float32)]
         call("another shape", f"SparseDenseCwise{op}", named(of_sp + " dense", parts), "broadcasts dense to sparse only")
+    parts = [np.int64([[1]]), np.int32([5]), np.int64([2]), np.int32([1, 0])]
+    call("by zero", "SparseDenseCwiseDiv", named(of_sp + " dense", parts), "cannot divide by zero")
     for dtype in (np.float32, np.int64, np.complex64):
         parts = [*sparse([3, 4], dtype), values([3, 4], dtype)]
         call(dtype.__name__, "SparseTensorDenseAdd", named("a_indices a_values a_shape b", parts))

@@ -131,7 +131,9 @@ fn softmax<T: Number>(context: &KernelContext<'_>) -> Result<(), KernelError> {
 /// TensorFlow `SparseDenseCwiseAdd`, `Mul` and `Div`: the values, each with the element of a dense
 /// tensor in its place. The dense tensor is broadcast.
 fn with_dense(node: &KernelConstruction<'_>, op: &str) -> Made {
-    fn made<T: Number>(join: impl Fn(T, T) -> T + Send + Sync + 'static) -> Made {
+    fn made<T: Number>(
+        join: impl Fn(T, T) -> Result<T, KernelError> + Send + Sync + 'static,
+    ) -> Made {
         kernel(move |context| {
             let (of_values, shape) = sparse_input(context, [0, 1, 2])?;
             let dense = context.input(3)?;
@@ -161,7 +163,7 @@ fn with_dense(node: &KernelConstruction<'_>, op: &str) -> Made {
                         let index = if dim == 1 { 0 } else { index };
                         place * dim + usize::try_from(index).unwrap_or(0)
                     });
-                    *slot = join(value, dense[place]);
+                    *slot = join(value, dense[place])?;
                 }
                 Ok(())
             })
@@ -169,13 +171,15 @@ fn with_dense(node: &KernelConstruction<'_>, op: &str) -> Made {
     }
     let dtype = type_attr(node, "T")?;
     match op {
-        "Add" => dispatch_number!(dtype, T => made::<T>(T::plus)),
-        "Mul" => dispatch_number!(dtype, T => made::<T>(T::times)),
+        "Add" => dispatch_number!(dtype, T => made::<T>(|a, b| Ok(a.plus(b)))),
+        "Mul" => dispatch_number!(dtype, T => made::<T>(|a, b| Ok(a.times(b)))),
         _ if INTEGERS.contains(&dtype) => dispatch_integer!(dtype, T => made::<T>(|a, b| {
-            // As for a missing value: TensorFlow's process ends.
-            if b == T::ZERO { T::ZERO } else { a.truncated_quotient(b) }
+            if b == T::ZERO {
+                return Err(KernelError::invalid("SparseDenseCwiseDiv cannot divide by zero"));
+            }
+            Ok(a.truncated_quotient(b))
         })),
-        _ => dispatch_real!(dtype, T => made::<T>(T::over)),
+        _ => dispatch_real!(dtype, T => made::<T>(|a, b| Ok(a.over(b)))),
     }
 }
 
