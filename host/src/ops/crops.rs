@@ -53,7 +53,7 @@ pub(super) fn ops() -> Vec<OpDef> {
             context.shape_of_rank(0, 0)?;
             Ok(vec![PartialShape::unknown()])
         }),
-        // Pipelines of input are no part of a graph that is executed here: their results are fed.
+        // An input pipeline is not part of the graph. Runs feed its results.
         op(
             "IteratorV2",
             "",

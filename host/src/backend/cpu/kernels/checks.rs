@@ -33,6 +33,19 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     registry.register(def("Print").with_factory(print));
     registry.register(def("PrintV2").with_factory(|_| kernel(print_text)));
     registry.register(def("Abort").with_factory(abort));
+    for op in ["IteratorV2", "IteratorGetNext"] {
+        registry.register(def(op).with_factory(|_| kernel(input_pipeline)));
+    }
+}
+
+/// TensorFlow `IteratorV2` and `IteratorGetNext`: the input pipeline is not in the graph, so that
+/// runs feed what the iterator would return.
+fn input_pipeline(context: &KernelContext<'_>) -> Result<(), KernelError> {
+    Err(KernelError::invalid(format!(
+        "{} belongs to an input pipeline, which is not part of the graph; feed the outputs of \
+         IteratorGetNext (`NODE:0`, `NODE:1`, ..) instead",
+        context.node()
+    )))
 }
 
 /// TensorFlow `Assert`: fails with the data if the condition is false.
