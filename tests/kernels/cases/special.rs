@@ -523,6 +523,26 @@ fn cells() -> Vec<Case> {
             tensor(&[2, 1], &scores),
         ]
     };
+    let steps_of = |n: i64| {
+        let start = case(&format!("BlockLSTM: {n} of two steps"), "BlockLSTM")
+            .typed("T", DType::F32)
+            .float("forget_bias", 0.0)
+            .input(tensor(&[], &[n]));
+        let shapes: [&[usize]; 8] = [
+            &[2, 1, 1],
+            &[1, 1],
+            &[1, 1],
+            &[2, 4],
+            &[1],
+            &[1],
+            &[1],
+            &[4],
+        ];
+        let all = shapes
+            .into_iter()
+            .fold(start, |case, dims| case.input(zeros(dims)));
+        all.with_outputs(7)
+    };
     let lstm_of = |x: Tensor, w: Tensor| {
         let start = case(&format!("LSTMBlockCell: {:?}", x.shape()), "LSTMBlockCell")
             .typed("T", DType::F32);
@@ -569,6 +589,13 @@ fn cells() -> Vec<Case> {
                 half(&[1, 1], 0.0),
                 half(&[1, 1], 0.0),
             ]),
+        steps_of(3).refused("seq_len_max must be from 0 to 2"),
+        steps_of(1).gives_all(
+            [0.5, 0.0, 0.5, 0.5, 0.0, 0.0, 0.0]
+                .map(|first| tensor(&[2, 1, 1], &[first, 0.0f32]))
+                .to_vec(),
+        ),
+        case("IteratorGetNext", "IteratorGetNext").refused("feed the outputs of IteratorGetNext"),
         lstm_of(zeros(&[1, 2]), zeros(&[2, 4])).refused("w must have shape [3,4], not [2,4]"),
         lstm_of(zeros(&[1]), zeros(&[2, 4])).refused("x must be a matrix, not"),
         decode("all", steps.clone(), &[4, 2]).gives_all(found(

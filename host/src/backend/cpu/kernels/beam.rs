@@ -1,6 +1,7 @@
 //! Beam search over the classes of steps.
 
 use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::recurrent::sequence_length;
 use crate::backend::cpu::kernels::string_pieces::set_indices;
 use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
@@ -75,14 +76,7 @@ impl Search {
         let mut found = scratch::list(self.n_paths)?;
         found.extend((0..self.n_paths).map(|_| (Vec::new(), Vec::new(), 0)));
         for (row, &length) in lengths.iter().enumerate() {
-            let length = usize::try_from(length)
-                .ok()
-                .filter(|&length| length <= n_steps);
-            let length = length.ok_or_else(|| {
-                KernelError::invalid(format!(
-                    "sequence_length[{row}] must be from 0 to max_time, which is {n_steps}"
-                ))
-            })?;
+            let length = sequence_length(row, length, n_steps)?;
             let mut beam = Beam::new(self.width, n_classes)?;
             for step in 0..length {
                 if threads.is_interrupted() {

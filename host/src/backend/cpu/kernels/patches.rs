@@ -84,6 +84,17 @@ struct Attrs {
 }
 
 impl Attrs {
+    /// The windows of a pool, and their sizes.
+    fn of_pool(node: &KernelConstruction<'_>) -> Result<(Self, [usize; 2]), KernelError> {
+        channels_last(node)?;
+        let attrs = Self {
+            strides: spatial(node, "strides", None)?,
+            rates: [1, 1],
+            padding: paddings(node)?,
+        };
+        Ok((attrs, spatial(node, "ksize", None)?))
+    }
+
     fn over(self, input: &Shape, sizes: [usize; 2]) -> Result<ImageWindows, KernelError> {
         let &[batch, rows, columns, channels] = input.dims() else {
             return Err(KernelError::invalid(format!(
@@ -194,13 +205,7 @@ fn pool_with_positions<T: Number, I: Number>(
 
 /// TensorFlow `MaxPoolGrad`: a window's gradient belongs to the first of its largest elements.
 fn max_pool_gradient(node: &KernelConstruction<'_>) -> Made {
-    channels_last(node)?;
-    let sizes = spatial(node, "ksize", None)?;
-    let attrs = Attrs {
-        strides: spatial(node, "strides", None)?,
-        rates: [1, 1],
-        padding: paddings(node)?,
-    };
+    let (attrs, sizes) = Attrs::of_pool(node)?;
     dispatch_number!(type_attr(node, "T")?, T => kernel(move |context| {
         let (input, gradient) = (context.input(0)?, context.input(2)?);
         let windows = attrs.over(input.shape(), sizes)?;
@@ -221,13 +226,7 @@ fn max_pool_gradient(node: &KernelConstruction<'_>) -> Made {
 
 /// TensorFlow `AvgPoolGrad`.
 fn avg_pool_gradient(node: &KernelConstruction<'_>) -> Made {
-    channels_last(node)?;
-    let sizes = spatial(node, "ksize", None)?;
-    let attrs = Attrs {
-        strides: spatial(node, "strides", None)?,
-        rates: [1, 1],
-        padding: paddings(node)?,
-    };
+    let (attrs, sizes) = Attrs::of_pool(node)?;
     dispatch_real!(type_attr(node, "T")?, T => kernel(move |context| {
         let shape = shape_of(context.input(0)?, "orig_input_shape")?;
         let gradient = context.input(1)?;

@@ -325,6 +325,20 @@ fn gru(context: &KernelContext<'_>) -> Result<(), KernelError> {
     })
 }
 
+/// Returns the number of steps of a sequence.
+pub(super) fn sequence_length(
+    row: usize,
+    length: i32,
+    n_steps: usize,
+) -> Result<usize, KernelError> {
+    let length = usize::try_from(length).ok();
+    length.filter(|&length| length <= n_steps).ok_or_else(|| {
+        KernelError::invalid(format!(
+            "sequence_length[{row}] must be from 0 to max_time, which is {n_steps}"
+        ))
+    })
+}
+
 /// TensorFlow `CTCGreedyDecoder`: a sparse matrix of classes, and the scores.
 fn decode(node: &KernelConstruction<'_>) -> Made {
     let merges = bool_attr(node, "merge_repeated", false)?;
@@ -372,14 +386,7 @@ fn decoded<T: Real>(
     let mut scores = Threads::of(context).scratch::<T>(batch)?;
     let mut longest = 0;
     for (row, (&length, score)) in lengths.iter().zip(scores.iter_mut()).enumerate() {
-        let length = usize::try_from(length)
-            .ok()
-            .filter(|&length| length <= n_steps);
-        let length = length.ok_or_else(|| {
-            KernelError::invalid(format!(
-                "sequence_length[{row}] must be from 0 to max_time, which is {n_steps}"
-            ))
-        })?;
+        let length = sequence_length(row, length, n_steps)?;
         let steps = (0..length).map(|step| &x[(step * batch + row) * n_classes..][..n_classes]);
         let mut n = 0;
         *score = recurrent::decode_greedily(steps, blank, merges, |class| {
