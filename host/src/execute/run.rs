@@ -62,7 +62,10 @@ pub(super) struct RunState {
     values: RunValues,
     /// Per operation the number of remaining incoming edges.
     waits: Box<[Countdown]>,
+    /// Ready operations that the thread which takes them computes.
     ready: ReadySet,
+    /// Ready operations that the thread which takes them only submits to their device.
+    submittable: ReadySet,
     /// Per device the resources of the run; `None` for devices that take no part in it.
     steps: Box<[Option<Arc<DeviceRun>>]>,
     /// Per operation its duration in ns; empty if durations are not measured.
@@ -159,6 +162,7 @@ impl RunState {
             flow: FlowState::new(program),
             waits: compiled.n_waits.iter().map(|_| Countdown::new()).collect(),
             ready: ReadySet::new(n_operations),
+            submittable: ReadySet::new(n_operations),
             nanoseconds: (0..n_timed).map(|_| AtomicU32::new(u32::MAX)).collect(),
             program: Arc::clone(program),
             compiled: Arc::clone(compiled),
@@ -279,6 +283,26 @@ impl RunState {
         let compiled = Arc::clone(&self.compiled);
         self.values.drop_leftovers(&compiled);
         self.ready.clear();
+        self.submittable.clear();
+    }
+
+    /// Adds an operation that has become ready.
+    fn add_ready(&self, rank: u32) {
+        match self.compiled.submitted_to(rank) {
+            0 => self.ready.insert(rank),
+            _ => self.submittable.insert(rank),
+        }
+    }
+
+    /// Takes the ready operation that a thread executes next. It submits before it computes: other
+    /// devices do not wait for its kernels. Both in the order of ranks, so one branch does not wait
+    /// for all of another.
+    fn take_ready(&self) -> Option<u32> {
+        self.submittable.pop().or_else(|| self.ready.pop())
+    }
+
+    fn has_ready(&self) -> bool {
+        !self.submittable.is_empty() || !self.ready.is_empty()
     }
 }
 
@@ -405,14 +429,14 @@ impl Run {
         let compiled = &self.state.compiled;
         if self.is_in_order() {
             if !compiled.operations.is_empty() {
-                self.state.ready.insert(0);
+                self.state.add_ready(0);
             }
             return;
         }
         for (rank, (waits, &n_waits)) in (0..).zip(self.state.waits.iter().zip(&compiled.n_waits)) {
             waits.set(n_waits);
             if n_waits == 0 {
-                self.state.ready.insert(rank);
+                self.state.add_ready(rank);
             }
         }
     }
@@ -433,7 +457,7 @@ impl Run {
 
     /// Checks whether an operation is ready or the run is over.
     fn is_news(&self) -> bool {
-        self.gate.is_over() || !self.state.ready.is_empty()
+        self.gate.is_over() || self.state.has_ready()
     }
 
     /// Asks helpers to join. A run in the order of ranks has nothing for them to do.
@@ -630,7 +654,7 @@ impl Run {
             Ok(()) if self.is_in_order() => {
                 // The caller executes it: leaving the gate wakes it.
                 if let Some(next) = self.successor_in_order(rank) {
-                    self.state.ready.insert(next);
+                    self.state.add_ready(next);
                 }
             }
             Ok(()) => {
@@ -638,7 +662,7 @@ impl Run {
                 let mut offered = Offered::default();
                 for &successor in compiled.successors.row(rank as usize) {
                     if self.counts_to_ready(successor) {
-                        self.state.ready.insert(successor);
+                        self.state.add_ready(successor);
                         offered.add(compiled, successor);
                     }
                 }
@@ -682,7 +706,7 @@ impl Run {
         let mut n_ended = 0;
         let mut next = None;
         while !self.gate.has_failed() {
-            let Some(rank) = next.take().or_else(|| self.state.ready.pop()) else {
+            let Some(rank) = next.take().or_else(|| self.state.take_ready()) else {
                 break;
             };
             let interrupted = self.request.check_interrupts();
@@ -736,8 +760,8 @@ impl Run {
     }
 
     /// Counts the outgoing edges of an operation that has ended. This thread continues with the
-    /// first operation that became ready, in the order of ranks; the others are offered to all
-    /// threads. A run in the order of ranks counts no edges.
+    /// first operation that became ready, in the order of ranks, unless it has something to submit
+    /// before; the others are offered to all threads. A run in the order of ranks counts no edges.
     fn release(self: &Arc<Self>, rank: u32, helpers: &pool::Shared) -> Option<u32> {
         if self.is_in_order() {
             return self.successor_in_order(rank);
@@ -760,10 +784,22 @@ impl Run {
                 }
                 Some(_) => successor,
             };
-            self.state.ready.insert(other);
+            self.state.add_ready(other);
             offered.add(compiled, other);
         }
-        let next_to = next.map_or(0, |next| compiled.submitted_to(next));
+        // As in `RunState::take_ready`, whatever made the others ready.
+        let submittable = self.state.submittable.first();
+        let mut next_to = next.map_or(0, |next| compiled.submitted_to(next));
+        if let (Some(first), Some(submittable)) = (next, submittable)
+            && (next_to == 0 || submittable < first)
+        {
+            self.state.add_ready(first);
+            if next_to == 0 {
+                offered.add(compiled, first);
+            }
+            next_to = compiled.submitted_to(submittable);
+            next = None;
+        }
         let (mut n_offered, offered_ns) = offered.for_others(next_to);
         if n_offered > 0 {
             if self.gate.wake_caller() {
@@ -774,17 +810,6 @@ impl Run {
             if n_offered > 0 && n_inside <= n_helpers_max && offered_ns >= WORTH_WAKING_NS {
                 self.ask(helpers, n_offered.min(n_helpers_max + 1 - n_inside));
             }
-        }
-        // Work is submitted in the order of ranks: one branch does not wait for all of another. It
-        // comes before work that this thread would compute.
-        if next_to != 0
-            && let Some(submitted) = next
-            && let Some(first) = self.state.ready.first()
-            && first < submitted
-            && compiled.submitted_to(first) != 0
-        {
-            self.state.ready.insert(submitted);
-            return None;
         }
         next
     }

@@ -577,6 +577,37 @@ fn a_node_may_have_a_context_of_its_own_whose_copies_end_later() {
 }
 
 #[test]
+fn a_thread_submits_before_it_computes() {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let mut world = world();
+    for op in ["OnCpu", "OnGpu"] {
+        let log = Arc::clone(&log);
+        world.add(op, move |_, inputs| {
+            log.lock().unwrap().push(op);
+            Ok(inputs[0].clone())
+        });
+    }
+    // By rank, the GPU's nodes come after all others.
+    let text = "
+        x = Placeholder() @ 0
+        a = OnCpu(x) @ 0
+        b = OnCpu(a) @ 0
+        c = OnCpu(b) @ 0
+        g = OnGpu(a) @ 1
+        h = OnGpu(g) @ 1
+        back = OnCpu(h) @ 0
+    ";
+    let bench = Bench::build(&world, Kind::default(), text, &threads(1), Copy::finish);
+    let prepared = bench.prepare(&["c", "back"], &[]);
+    for _ in 0..5 {
+        log.lock().unwrap().clear();
+        bench.run(&prepared, 1.0, &RunOptions::default()).unwrap();
+        let log = log.lock().unwrap();
+        assert_eq!(log[..3], ["OnCpu", "OnGpu", "OnGpu"], "{log:?}");
+    }
+}
+
+#[test]
 fn a_transfer_is_recorded_from_the_start_of_its_copy_to_the_end() {
     let recorder = Recorder::on();
     let during = recorder.clone();
