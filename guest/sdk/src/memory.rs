@@ -76,7 +76,6 @@ pub struct MemoryBudget {
     constant_bytes: Vec<u64>,
     /// Devices that hold each constant.
     held_on: Vec<Vec<u32>>,
-    n_constant_bytes: u64,
     /// Resident bytes of the placed groups, per device.
     staying_bytes: Vec<u64>,
 }
@@ -126,7 +125,6 @@ impl MemoryBudget {
             group_workspace_bytes,
             reads: pairs.into_iter().map(|(_, constant)| constant).collect(),
             read_offsets,
-            n_constant_bytes: constant_bytes.iter().copied().fold(0, u64::saturating_add),
             held_on: vec![Vec::new(); constant_bytes.len()],
             constant_bytes,
         };
@@ -155,17 +153,6 @@ impl MemoryBudget {
             held_on.reserve(n_devices);
         }
         self
-    }
-
-    /// Returns whether all groups together might exceed the memory of a device. If not, no check is
-    /// necessary.
-    pub fn is_tight(&self) -> bool {
-        let sum = |sum: u64, &bytes: &u64| sum.saturating_add(bytes);
-        let workspaces = &self.group_workspace_bytes;
-        let most = workspaces.iter().copied().max().unwrap_or(0);
-        let constants = self.n_constant_bytes.saturating_add(most);
-        let all = self.group_bytes.iter().fold(constants, sum);
-        self.free_bytes.iter().any(|&free| free < all)
     }
 
     /// Returns whether a group fits on a device: its state, the constants that it reads and the
@@ -247,6 +234,35 @@ impl MemoryBudget {
         let reads = self.reads[range].iter().copied();
         reads.filter(move |&constant| !self.held_on[constant as usize].contains(&device))
     }
+}
+
+/// Returns whether some memory might lack room for what stays there between runs, and for the
+/// workspace of one node: it has room for less than all nodes that are not pinned elsewhere. If not,
+/// a [`MemoryBudget`] refuses nothing.
+pub fn is_tight(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> bool {
+    let sum = |sum: u64, bytes: u64| sum.saturating_add(bytes);
+    let workspaces = graph.workspace_bytes().iter().copied();
+    let resident = graph.resident_bytes().iter().copied();
+    let all = resident.fold(workspaces.max().unwrap_or(0), sum);
+    let (domains, capacities) = (devices.memory_domains(), capacities(devices));
+    if capacities.iter().all(|&capacity| capacity >= all) {
+        return false;
+    }
+    // Devices that read a pinned constant hold copies of it.
+    let is_constant = graph.constants();
+    let mut pinned = vec![0_u64; capacities.len()];
+    let columns = graph.pinned().iter().zip(graph.resident_bytes());
+    for (_, (&pin, &bytes)) in is_constant.iter().zip(columns).filter(|(is, _)| !**is) {
+        if pin != NONE {
+            let of_domain = &mut pinned[domains[pin as usize] as usize];
+            *of_domain = sum(*of_domain, bytes);
+        }
+    }
+    let all_pinned = pinned.iter().copied().fold(0, sum);
+    capacities.iter().zip(pinned).any(|(&capacity, own)| {
+        let elsewhere = all_pinned.saturating_sub(own);
+        capacity < all.saturating_sub(elsewhere)
+    })
 }
 
 /// Returns for each node the bytes of the constants ([`Graph::constants`]) that it reads. A device
@@ -526,6 +542,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_pinned_elsewhere_needs_no_memory() {
+        let devices = cluster("2xCPU").with_memory(0, 100).with_memory(1, 150);
+        let is_tight_with = |pin: u32, other_bytes: u64| {
+            let mut builder = GraphBuilder::new(&devices);
+            let (table, other) = (builder.node("table", &[1.0]), builder.node("other", &[1.0]));
+            builder.resident_bytes(table, 120);
+            builder.pin(table, pin);
+            builder.resident_bytes(other, other_bytes);
+            let log = Log::silent();
+            let graph = builder.build();
+            is_tight(&Graph::new(&graph, &log), &DeviceSet::new(&devices, &log))
+        };
+        assert!(!is_tight_with(1, 30));
+        assert!(is_tight_with(1, 31), "both do not fit on the second");
+        assert!(is_tight_with(0, 0), "the table does not fit on the first");
+    }
+
+    #[test]
     fn constants_take_memory_where_they_are_read() {
         let devices = cluster("2xCPU").with_memory(0, 100).with_memory(1, 150);
         let mut builder = GraphBuilder::new(&devices);
@@ -550,7 +584,7 @@ mod tests {
 
         let group = |node: u32| graph.group()[node as usize];
         let mut budget = MemoryBudget::new(&graph, &set);
-        assert!(budget.is_tight());
+        assert!(is_tight(&graph, &set));
         budget.take(group(a), 0);
         assert_eq!((budget.free_bytes(0), budget.free_bytes(1)), (20, 150));
         assert!(budget.fits(group(b), 0), "`shared` is there");

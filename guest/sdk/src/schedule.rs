@@ -61,6 +61,7 @@ use crate::graph::Graph;
 use crate::memory::MemoryBudget;
 use crate::memory::contiguous_stages;
 use crate::memory::free_constants;
+use crate::memory::is_tight;
 use crate::memory::place_constants;
 use crate::memory::stream;
 use crate::plan::Plan;
@@ -334,9 +335,9 @@ pub fn offer(
     let mut reserved = vec![0; devices.len()];
     let mut memory_rounds = 0;
     loop {
-        let mut memory = MemoryBudget::with_reserved(graph, devices, &reserved);
-        let is_tight = memory_rounds > 0 || memory.is_tight();
-        let mut scheduled = schedule(is_tight.then(|| memory.clone()));
+        let is_tight = memory_rounds > 0 || is_tight(graph, devices);
+        let memory = || MemoryBudget::with_reserved(graph, devices, &reserved);
+        let mut scheduled = schedule(is_tight.then(memory));
         place_constants(graph, &is_free_constant, &mut scheduled.devices);
         plan.set_devices(&scheduled.devices);
         plan.set_start_order(&start_order(&scheduled.start_ns, scheduled.makespan_ns));
@@ -374,6 +375,7 @@ pub fn offer(
                     plan,
                     "not enough memory, round {memory_rounds}: {violation}"
                 );
+                let mut memory = memory();
                 memory.take_all(graph, &scheduled.devices);
                 memory.set_aside(&mut reserved, plan);
                 continue;

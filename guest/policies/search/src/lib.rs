@@ -20,7 +20,6 @@ use placewright_guest::Config;
 use placewright_guest::ConfigError;
 use placewright_guest::DeviceSet;
 use placewright_guest::Graph;
-use placewright_guest::MemoryBudget;
 use placewright_guest::PlaceError;
 use placewright_guest::Plan;
 use placewright_guest::Policy;
@@ -29,6 +28,7 @@ use placewright_guest::Setting;
 use placewright_guest::algorithm::descending;
 use placewright_guest::export_policy;
 use placewright_guest::memory::free_constants;
+use placewright_guest::memory::is_tight;
 use placewright_guest::memory::place_constants;
 use placewright_guest::schedule::TaskGraph;
 use placewright_guest::search::Figure;
@@ -50,6 +50,9 @@ const EFFORT_PER_GROUP: u64 = 2_000;
 
 /// With fewer evaluations per group, a search finds next to nothing.
 const GROUPS_PER_EVALUATION: u64 = 16;
+
+/// The same for any number of groups.
+const EVALUATIONS_MIN: u64 = 16;
 
 /// The name of plans on one device.
 const ON_ONE: &str = "one device";
@@ -125,15 +128,18 @@ impl Policy for Search {
         if devices.is_empty() {
             return Err(PlaceError::Declined("there is no device".to_owned()));
         }
-        let movable = Movable::new(graph);
         let tasks = TaskGraph::new(graph, devices);
-        let scored = Scored::new(self.objective, &tasks, *plan);
         // The host's estimate is the score of the usual objective.
-        let plan = &match self.objective.is_latency() {
-            true => *plan,
-            false => Plan::new(&scored, plan.log()),
+        let scored =
+            (!self.objective.is_latency()).then(|| Scored::new(self.objective, &tasks, *plan));
+        let plan = &match &scored {
+            None => *plan,
+            Some(scored) => Plan::new(scored, plan.log()),
         };
-        let starts = Starts::find(self.objective, &tasks, devices, plan, &movable, seed);
+        // On graphs that are too large for a search, groups with a choice are not looked for.
+        let movable = (self.effort_per_node(graph) >= EVALUATIONS_MIN).then(|| Movable::new(graph));
+        let has_choice = movable.as_ref().is_none_or(|movable| !movable.is_empty());
+        let starts = Starts::find(self.objective, &tasks, devices, plan, has_choice, seed);
         let Some((by, start)) = starts.best else {
             // The rule that the last one breaks says more.
             plan.offer()?;
@@ -149,38 +155,43 @@ impl Policy for Search {
             false => 0.0,
         };
         let is_slow = starts.is_tight || self.objective.needs_partitions();
-        let limits = Limits {
-            n_evaluations: match wanted_ns > bound_ns {
-                true if is_slow => self.n_evaluations(graph, &movable) / TIGHT_EVALUATION,
-                true => self.n_evaluations(graph, &movable),
-                false => 0,
-            },
-            enough_ns: bound_ns,
-        };
-        let random = &mut Random::new(seed);
-        let outcome = anneal(graph, plan, &movable, start.clone(), limits, random);
+        let mut n_evaluations = 0;
+        let mut best = start.clone();
+        if wanted_ns > bound_ns
+            && let Some(movable) = &movable
+        {
+            let n = self.n_evaluations(graph, movable);
+            let limits = Limits {
+                n_evaluations: if is_slow { n / TIGHT_EVALUATION } else { n },
+                enough_ns: bound_ns,
+            };
+            let random = &mut Random::new(seed);
+            let outcome = anneal(graph, plan, movable, best, limits, random);
+            (best, n_evaluations) = (outcome.best, outcome.n_evaluations);
+        }
         let (by, start, best) = match starts.on_one {
-            Some(on_one) if outcome.best.makespan_ns >= wanted_ns => {
-                if on_one != outcome.best {
+            Some(on_one) if best.makespan_ns >= wanted_ns => {
+                if on_one != best {
                     on_one.set(plan);
                     plan.offer()?;
                 }
                 (ON_ONE, on_one.clone(), on_one)
             }
-            _ => (by, start, outcome.best),
+            _ => (by, start, best),
         };
         if self.objective.is_latency() {
             plan.metric("start_ns", start.makespan_ns);
             plan.metric("lower_bound_ns", bound_ns);
             plan.metric("makespan_ns", best.makespan_ns);
-        } else {
+        }
+        if let Some(scored) = &scored {
             best.set(plan);
             plan.metric("start_score", start.makespan_ns);
             plan.metric("score", best.makespan_ns);
             scored.report();
         }
         #[expect(clippy::cast_precision_loss, reason = "for readers")]
-        plan.metric("evaluations", outcome.n_evaluations as f64);
+        plan.metric("evaluations", n_evaluations as f64);
         explain(graph, plan, by, &start, &best);
         Ok(())
     }
@@ -190,13 +201,18 @@ impl Search {
     /// Returns how many plans may be evaluated; 0 if that is too few, or if there is no choice.
     fn n_evaluations(&self, graph: &Graph<'_>, movable: &Movable) -> u64 {
         let n_groups = movable.len() as u64;
-        let n = self.effort / (graph.len() as u64).max(1);
+        let n = self.effort_per_node(graph);
         let n = n.min(n_groups.saturating_mul(self.effort / EFFORT_PER_GROUP));
         if n < n_groups / GROUPS_PER_EVALUATION {
             0
         } else {
             n
         }
+    }
+
+    /// Returns how many plans may be evaluated at most.
+    fn effort_per_node(&self, graph: &Graph<'_>) -> u64 {
+        self.effort / (graph.len() as u64).max(1)
     }
 }
 
@@ -217,13 +233,13 @@ impl Starts {
         tasks: &TaskGraph<'_, '_>,
         devices: &DeviceSet<'_>,
         plan: &Plan<'_>,
-        movable: &Movable,
+        has_choice: bool,
         seed: u64,
     ) -> Self {
         let graph = tasks.graph();
         let portfolio = Portfolio::new(*plan);
         let mut on_one: Option<Found> = None;
-        if movable.is_empty() {
+        if !has_choice {
             portfolio.ask(&mut policy_priority::Priority, graph, devices, seed);
             return Self {
                 best: portfolio.into_best(),
@@ -259,7 +275,7 @@ impl Starts {
         if objective.weight(Figure::Throughput) > 0.0 {
             portfolio.ask(&mut policy_pipeline::Pipeline, graph, devices, seed);
         }
-        let is_tight = on_one.is_none() || MemoryBudget::new(graph, devices).is_tight();
+        let is_tight = on_one.is_none() || is_tight(graph, devices);
         if is_tight {
             portfolio.ask(&mut policy_m_topo::MTopo, graph, devices, seed);
             portfolio.ask(&mut policy_m_etf::MEtf, graph, devices, seed);

@@ -23,6 +23,7 @@ use crate::algorithm::LinkMatrix;
 use crate::devices::DeviceSet;
 use crate::graph::Graph;
 use crate::memory::MemoryBudget;
+use crate::memory::is_tight;
 use crate::plan::Plan;
 use crate::policy::Completion;
 use crate::policy::DeviceChange;
@@ -363,8 +364,7 @@ impl Run {
                 of_group[group as usize] = pin;
             }
         }
-        let memory = MemoryBudget::new(graph, devices);
-        let memory = memory.is_tight().then_some(memory);
+        let memory = is_tight(graph, devices).then(|| MemoryBudget::new(graph, devices));
         Self {
             id,
             origin_ns,

@@ -310,6 +310,7 @@ mod tests {
     use crate::DeviceSet;
     use crate::Graph;
     use crate::log::Log;
+    use crate::memory::is_tight;
     use crate::testing::GraphBuilder;
     use crate::testing::TestDevices;
     use crate::testing::cluster;
@@ -324,8 +325,7 @@ mod tests {
         let graph = graph.build();
         let log = Log::silent();
         let (graph, devices) = (Graph::new(&graph, &log), DeviceSet::new(devices, &log));
-        let memory = MemoryBudget::new(&graph, &devices);
-        let memory = memory.is_tight().then_some(memory);
+        let memory = is_tight(&graph, &devices).then(|| MemoryBudget::new(&graph, &devices));
         let tasks = TaskGraph::new(&graph, &devices);
         simulate(&tasks, memory, priorities, decisions)
     }
