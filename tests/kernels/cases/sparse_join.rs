@@ -79,10 +79,10 @@ fn joined() -> Vec<Case> {
                 .input(rows(1, &[2, 3]))
                 .input(typed_tensor(dtype, &[2], &[4, 5]))
                 .input(sizes(&[4]))
-                .input(typed_tensor(real, &[], &[2]))
+                .input(typed_tensor(real, &[], &[8]))
                 .gives_all(vec![
-                    rows(1, &[2, 3]),
-                    typed_tensor(dtype, &[2], &[7, 5]),
+                    rows(1, &[0, 3]),
+                    typed_tensor(dtype, &[2], &[1, 5]),
                     sizes(&[4]),
                 ]),
         );

@@ -403,7 +403,8 @@ fn solve<F: Field + Linear<Field = F>>(
     })
 }
 
-/// TensorFlow `MatrixTriangularSolve`. Batch dimensions are broadcast.
+/// TensorFlow `MatrixTriangularSolve`. Batch dimensions are broadcast. A matrix with a 0 on its
+/// diagonal gives infinities, as in TensorFlow.
 fn solve_triangular<F: Field>(
     context: &KernelContext<'_>,
     is_lower: bool,
@@ -434,9 +435,6 @@ fn solve_triangular<F: Field>(
     output(context, shape, |out: &mut [F]| {
         if out.is_empty() {
             return Ok(());
-        }
-        if a.chunks_exact(n * n).any(|a| linalg::is_singular(a, n)) {
-            return Err(KernelError::invalid("Input matrix is not invertible."));
         }
         let mut adjoint = threads.scratch::<F>(if is_adjoint { n * n } else { 0 })?;
         for (out, &pair) in out.chunks_exact_mut(whole).zip(pairs.iter()) {

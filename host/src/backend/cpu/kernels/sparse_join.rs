@@ -246,7 +246,7 @@ fn slice(context: &KernelContext<'_>) -> Result<(), KernelError> {
     set_dims(context, 2, &dims)
 }
 
-/// TensorFlow `SparseAdd`: sums below the threshold are left out.
+/// TensorFlow `SparseAdd`: sums below the threshold are left out, but not elements of one tensor alone.
 fn add(node: &KernelConstruction<'_>) -> Made {
     fn real<T: Number>() -> Made {
         kernel(|context| {
@@ -346,11 +346,14 @@ fn added<T: Arithmetic>(
     );
     let mut sums = scratch::list::<T>(pairs.len())?;
     for (at, &[of_a, of_b]) in pairs.iter().enumerate() {
-        let sum = match (of_a.map(|at| a[at]), of_b.map(|at| b[at])) {
-            (Some(a), Some(b)) => a.plus(b),
-            (a, b) => a.or(b).unwrap_or(T::ZERO),
+        let (sum, is_kept) = match (of_a.map(|at| a[at]), of_b.map(|at| b[at])) {
+            (Some(a), Some(b)) => {
+                let sum = a.plus(b);
+                (sum, keeps(sum))
+            }
+            (a, b) => (a.or(b).unwrap_or(T::ZERO), true),
         };
-        if keeps(sum) {
+        if is_kept {
             rows.copy_within(at * rank..(at + 1) * rank, sums.len() * rank);
             sums.push(sum);
         }
