@@ -5,6 +5,7 @@ use std::sync::Arc;
 use prost::encoding::decode_varint;
 use prost::encoding::encode_varint;
 
+use super::sum::is_right;
 use super::sum::mask;
 
 /// Decodes the strings of a tensor, and checks both sums.
@@ -23,7 +24,7 @@ pub(super) fn decode(bytes: &[u8], n_strings: usize, sum: u32) -> Result<Arc<[Ar
         lengths.push(usize::try_from(length).map_err(|_| truncated())?);
     }
     let (sum_of_lengths, mut rest) = rest.split_first_chunk::<4>().ok_or_else(truncated)?;
-    if mask(found).to_le_bytes() != *sum_of_lengths {
+    if !is_right(u32::from_le_bytes(*sum_of_lengths), mask(found)) {
         return Err("the sum of its lengths is wrong".to_owned());
     }
     found = crc32c::crc32c_append(found, sum_of_lengths);
@@ -37,7 +38,7 @@ pub(super) fn decode(bytes: &[u8], n_strings: usize, sum: u32) -> Result<Arc<[Ar
     if !rest.is_empty() {
         return Err("there are bytes after the strings".to_owned());
     }
-    if mask(found) != sum {
+    if !is_right(sum, mask(found)) {
         return Err("the sum of its bytes is wrong".to_owned());
     }
     Ok(strings.into())

@@ -94,8 +94,8 @@ fn block_entries(file: &[u8], handle: Handle) -> Result<Vec<Entry>, Fault> {
     let Some(block) = range() else {
         return Err(fault("a block is outside of the file".to_owned()));
     };
-    let (summed, stored) = block.split_at(block.len() - 4);
-    if sum::masked(summed).to_le_bytes() != *stored {
+    let (summed, stored) = block.split_last_chunk().expect("it has a trailer");
+    if !sum::is_right(u32::from_le_bytes(*stored), sum::masked(summed)) {
         return Err(fault("the sum of a block is wrong".to_owned()));
     }
     let (content, compression) = summed.split_at(summed.len() - 1);
