@@ -79,7 +79,7 @@ fn structured_graphs_are_placed_better_than_by_published_schedulers() {
     let report = report.json();
     let rows = report["rows"].as_array().unwrap();
     for (name, mean_max, worst_max) in [
-        ("auto", 1.03, 1.12),
+        ("auto", 1.01, 1.05),
         ("heft", 1.2, 1.5),
         ("peft", 1.2, 1.5),
         ("cpop", 1.2, 1.5),
@@ -94,6 +94,17 @@ fn structured_graphs_are_placed_better_than_by_published_schedulers() {
     }
     let (_, mean, worst) = mean_and_worst(rows, "auto", "by_best_published");
     assert!(mean < 0.98 && worst < 1.05, "{mean} {worst}");
+}
+
+/// An adversary found these for an `auto` that took up to 2.5 times as long as others.
+#[test]
+fn slow_links_are_no_obstacle_to_the_search() {
+    let line = "bench quality {} --policy auto,search,lookahead,hbmct,heft,peft --json";
+    let report = placewright(args(line, &[&model("../quality/adversary")])).expect(0);
+    let report = report.json();
+    let (n, _, worst) = mean_and_worst(report["rows"].as_array().unwrap(), "auto", "by_best");
+    assert_eq!(n, 4);
+    assert!(worst < 1.1, "{worst}");
 }
 
 #[test]

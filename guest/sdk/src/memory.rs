@@ -237,8 +237,8 @@ impl MemoryBudget {
 }
 
 /// Returns whether some memory might lack room for what stays there between runs, and for the
-/// workspace of one node: it has room for less than all nodes that are not pinned elsewhere. If not,
-/// a [`MemoryBudget`] refuses nothing.
+/// workspace of one node: it has room for less than all nodes that are not pinned elsewhere. If
+/// not, a [`MemoryBudget`] refuses nothing.
 pub fn is_tight(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> bool {
     let sum = |sum: u64, bytes: u64| sum.saturating_add(bytes);
     let workspaces = graph.workspace_bytes().iter().copied();

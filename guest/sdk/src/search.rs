@@ -1,12 +1,13 @@
 //! Search: the best of several plans, and its improvement step by step.
 //!
 //! [`Portfolio`] asks policies and keeps the plan with the least makespan by the host's estimate.
-//! [`anneal`] starts from any legal plan. A step moves a colocation group to another device, swaps
-//! the devices of two groups, or lets a node start earlier or later than others of its device. A
-//! step that lengthens the run is kept with a probability that falls during the search (simulated
-//! annealing; Kirkpatrick, Gelatt, Vecchi 1983), so the search leaves plans that no single step
-//! improves. The best plan is never worse than the one at the start. Both minimize another
-//! [`Objective`] if they get a [`Scored`] plan.
+//! [`anneal`] starts from any legal plan. A step moves a colocation group to another device, alone
+//! or with groups that are connected with it, swaps the devices of two groups, or lets a node start
+//! earlier or later than others of its device. A step that lengthens the run is kept with a
+//! probability that falls during the search (simulated annealing; Kirkpatrick, Gelatt, Vecchi
+//! 1983), so the search leaves plans that no single step improves. Where there is time for more
+//! rounds, each begins at the best plan and is hotter at first. The best plan is never worse than
+//! the one at the start. Both minimize another [`Objective`] if they get a [`Scored`] plan.
 
 mod objective;
 mod portfolio;
@@ -31,9 +32,20 @@ const STEPS_PER_LOOK: u64 = 64;
 /// The budget of the call that is left at the end, as a part of the budget at the start.
 const RESERVE: u64 = 16;
 
-/// Temperatures at the start and at the end, as parts of the makespan: a step that lengthens the
-/// run by as much is kept with a probability of 1/e.
-const TEMPERATURES: [f64; 2] = [0.02, 0.002];
+/// Temperatures at the start of each round, as parts of the makespan: a step that lengthens the run
+/// by as much is kept with a probability of 1/e. The first round improves the plan at the start.
+/// Later ones begin at the best plan so far and wander far from it: where a link is slow, a path to
+/// a better plan may lead through much worse ones.
+const HOT: [f64; 4] = [0.02, 0.3, 0.1, 0.03];
+
+/// The temperature at the end of each round.
+const COLD: f64 = 0.002;
+
+/// Evaluations per group that make another round worth its while.
+const EVALUATIONS_PER_ROUND: u64 = 100;
+
+/// Maximum number of groups that move together.
+const REGION_MAX: usize = 12;
 
 /// A plan with its start order.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -110,6 +122,8 @@ impl Random {
 #[derive(Debug, Clone, Default)]
 pub struct Movable {
     groups: Vec<MovableGroup>,
+    /// Per colocation group its index in `groups`, [`NONE`] for those without a choice.
+    index: Vec<u32>,
     /// Nodes whose start order may matter.
     tasks: Vec<u32>,
     members: Members,
@@ -130,7 +144,10 @@ impl Movable {
         let is_free_constant = free_constants(graph);
         let members = Members::new(graph);
         let mut is_seen = vec![false; graph.counts().groups as usize];
-        let mut movable = Self::default();
+        let mut movable = Self {
+            index: vec![NONE; is_seen.len()],
+            ..Self::default()
+        };
         for node in graph
             .nodes()
             .filter(|&node| !is_free_constant[node as usize])
@@ -156,11 +173,20 @@ impl Movable {
             let first = graph.candidates_of(node).iter();
             let devices: Vec<u32> = first.copied().filter(legal_for_all).collect();
             if devices.len() > 1 {
+                movable.index[group as usize] = index_of(movable.groups.len());
                 movable.groups.push(MovableGroup { node, devices });
             }
         }
         movable.members = members;
         movable
+    }
+
+    /// Returns the members of a group.
+    fn members<'m>(&'m self, graph: &Graph<'_>, group: &'m MovableGroup) -> &'m [u32] {
+        match self.members.of(graph.group()[group.node as usize]) {
+            [] => std::slice::from_ref(&group.node),
+            members => members,
+        }
     }
 
     /// Returns whether no group has a choice.
@@ -172,6 +198,10 @@ impl Movable {
     pub fn len(&self) -> usize {
         self.groups.len()
     }
+}
+
+fn index_of(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(NONE)
 }
 
 /// Improves `start`, which was offered, within the limits, and stops earlier if the budget of the
@@ -201,6 +231,8 @@ enum Step {
     Move(u32, u32, u32),
     /// Two groups and their devices before.
     Swap([(u32, u32); 2]),
+    /// The groups of [`Walk::region`], where they were, and where they go.
+    Region(u32, u32),
     /// The positions in the sequence between which a node moves.
     Shift(usize, usize),
 }
@@ -217,6 +249,8 @@ struct Walk<'w, 'g> {
     sequence: Vec<u32>,
     start_order: Vec<i32>,
     makespan_ns: f64,
+    /// A node of each group that moves together with others.
+    region: Vec<u32>,
     best: Found,
     /// The makespan of the last offer.
     offered_ns: f64,
@@ -249,25 +283,56 @@ impl<'w, 'g> Walk<'w, 'g> {
             sequence,
             start_order,
             makespan_ns: start.makespan_ns,
+            region: Vec::new(),
             offered_ns: start.makespan_ns,
             best: start,
             n_evaluations: 0,
         }
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a part of the search")]
     fn run(&mut self, limits: Limits, random: &mut Random) {
+        let n_groups = (self.movable.len() as u64).max(1);
+        let n_rounds = limits.n_evaluations / (n_groups * EVALUATIONS_PER_ROUND);
+        let n_rounds = n_rounds.clamp(1, HOT.len() as u64);
+        let limits = Limits {
+            n_evaluations: limits.n_evaluations / n_rounds,
+            ..limits
+        };
+        let reserve = self.plan.budget_left() / RESERVE;
+        for (hot, round) in HOT.into_iter().zip(0..n_rounds) {
+            if round > 0 {
+                self.return_to_best();
+            }
+            if !self.cool_down(hot, limits, reserve, random) {
+                return;
+            }
+        }
+    }
+
+    /// Makes the best plan the current one.
+    fn return_to_best(&mut self) {
+        self.devices.clone_from(&self.best.devices);
+        self.start_order.clone_from(&self.best.start_order);
+        self.makespan_ns = self.best.makespan_ns;
+        let start_order = &self.start_order;
+        self.sequence
+            .sort_by_key(|&node| -i64::from(start_order[node as usize]));
+        self.plan.set_devices(&self.devices);
+        self.plan.set_start_order(&self.start_order);
+    }
+
+    /// Searches while the temperature falls. Returns whether the search may go on.
+    #[expect(clippy::cast_precision_loss, reason = "a part of the search")]
+    fn cool_down(&mut self, hot: f64, limits: Limits, reserve: u64, random: &mut Random) -> bool {
         let Limits {
             n_evaluations,
             enough_ns,
         } = limits;
-        let reserve = self.plan.budget_left() / RESERVE;
-        let [hot, cold] = TEMPERATURES;
         for step in 0..n_evaluations {
             if step % STEPS_PER_LOOK == 0 {
                 let is_enough = self.best.makespan_ns <= enough_ns * (1.0 + 1e-9);
                 if is_enough || self.plan.budget_left() <= reserve {
-                    return;
+                    return false;
                 }
                 // What is left of the call may be short, so large gains are offered at once.
                 if self.best.makespan_ns < 0.99 * self.offered_ns {
@@ -275,7 +340,7 @@ impl<'w, 'g> Walk<'w, 'g> {
                 }
             }
             let done = step as f64 / n_evaluations as f64;
-            let temperature_ns = self.best.makespan_ns * hot * (cold / hot).powf(done);
+            let temperature_ns = self.best.makespan_ns * hot * (COLD / hot).powf(done);
             let Some(taken) = self.step(random) else {
                 continue;
             };
@@ -294,11 +359,13 @@ impl<'w, 'g> Walk<'w, 'g> {
                 self.take_back(taken);
             }
         }
+        true
     }
 
     /// Returns a random step; `None` if none of a few draws changes anything.
-    fn step(&self, random: &mut Random) -> Option<Step> {
-        let groups = &self.movable.groups;
+    fn step(&mut self, random: &mut Random) -> Option<Step> {
+        let movable = self.movable;
+        let groups = &movable.groups;
         for _ in 0..16 {
             let kind = random.below(8);
             let group = groups.get(random.below(groups.len()))?;
@@ -306,6 +373,10 @@ impl<'w, 'g> Walk<'w, 'g> {
             match kind {
                 0..4 => {
                     let to = group.devices[random.below(group.devices.len())];
+                    if to != from && kind == 3 {
+                        self.find_region(group, to, 2 + random.below(REGION_MAX - 1));
+                        return Some(Step::Region(from, to));
+                    }
                     if to != from {
                         return Some(Step::Move(group.node, from, to));
                     }
@@ -328,6 +399,36 @@ impl<'w, 'g> Walk<'w, 'g> {
         None
     }
 
+    /// Collects a group and up to `n - 1` others that are connected with it, are on its device, and
+    /// may move to `to`.
+    fn find_region(&mut self, group: &MovableGroup, to: u32, n: usize) {
+        let (graph, movable) = (self.graph, self.movable);
+        let from = self.devices[group.node as usize];
+        self.region.clear();
+        self.region.push(group.node);
+        let mut next = 0;
+        while let Some(&node) = self.region.get(next) {
+            next += 1;
+            let own = movable.index[graph.group()[node as usize] as usize];
+            for &member in movable.members(graph, &movable.groups[own as usize]) {
+                let producers = graph.predecessors().row(member);
+                for &other in producers.iter().chain(graph.successors().row(member)) {
+                    let index = movable.index[graph.group()[other as usize] as usize];
+                    let Some(found) = movable.groups.get(index as usize) else {
+                        continue;
+                    };
+                    if self.region.len() < n
+                        && self.devices[found.node as usize] == from
+                        && found.devices.contains(&to)
+                        && !self.region.contains(&found.node)
+                    {
+                        self.region.push(found.node);
+                    }
+                }
+            }
+        }
+    }
+
     /// Returns a position in the sequence before or after one of the next tasks of the same device.
     fn shifted(&self, at: usize, random: &mut Random) -> Option<usize> {
         let device = self.devices[self.sequence[at] as usize];
@@ -348,6 +449,7 @@ impl<'w, 'g> Walk<'w, 'g> {
                 self.set_device(a, device_b);
                 self.set_device(b, device_a);
             }
+            Step::Region(_, to) => self.set_region(to),
             Step::Shift(from, to) => self.shift(from, to),
         }
     }
@@ -360,6 +462,7 @@ impl<'w, 'g> Walk<'w, 'g> {
                     self.set_device(node, device);
                 }
             }
+            Step::Region(from, _) => self.set_region(from),
             Step::Shift(from, to) => self.shift(to, from),
         }
     }
@@ -367,10 +470,23 @@ impl<'w, 'g> Walk<'w, 'g> {
     /// Moves the group of a node.
     fn set_device(&mut self, node: u32, device: u32) {
         self.plan.move_nodes(&[node], device);
-        let group = self.graph.group()[node as usize];
-        let members = self.movable.members.of(group);
-        let own = [node];
-        for &member in if members.is_empty() { &own } else { members } {
+        self.note_device(node, device);
+    }
+
+    fn set_region(&mut self, device: u32) {
+        let region = std::mem::take(&mut self.region);
+        self.plan.move_nodes(&region, device);
+        for &node in &region {
+            self.note_device(node, device);
+        }
+        self.region = region;
+    }
+
+    /// Records the device of a node's group.
+    fn note_device(&mut self, node: u32, device: u32) {
+        let group = self.movable.index[self.graph.group()[node as usize] as usize];
+        let group = &self.movable.groups[group as usize];
+        for &member in self.movable.members(self.graph, group) {
             self.devices[member as usize] = device;
         }
     }

@@ -19,18 +19,21 @@ macro_rules! dispatch {
     };
 }
 
+#[cfg(not(test))]
 macro_rules! dispatch_integer {
     ($dtype:expr, $T:ident => $body:expr) => {
         dispatch!($dtype, [I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16, U32: u32, U64: u64], $T => $body)
     };
 }
 
+#[cfg(not(test))]
 macro_rules! dispatch_real {
     ($dtype:expr, $T:ident => $body:expr) => {
         dispatch!($dtype, [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16], $T => $body)
     };
 }
 
+#[cfg(not(test))]
 macro_rules! dispatch_number {
     ($dtype:expr, $T:ident => $body:expr) => {
         dispatch!($dtype, [
@@ -41,6 +44,7 @@ macro_rules! dispatch_number {
 }
 
 /// Dispatches on real and complex numbers.
+#[cfg(not(test))]
 macro_rules! dispatch_arithmetic {
     ($dtype:expr, $T:ident => $body:expr) => {
         dispatch!($dtype, [
@@ -51,6 +55,7 @@ macro_rules! dispatch_arithmetic {
     };
 }
 
+#[cfg(not(test))]
 macro_rules! dispatch_complex {
     ($dtype:expr, $T:ident => $body:expr) => {
         dispatch!($dtype, [
@@ -60,6 +65,7 @@ macro_rules! dispatch_complex {
 }
 
 /// Dispatches on all element types of fixed size.
+#[cfg(not(test))]
 macro_rules! dispatch_element {
     ($dtype:expr, $T:ident => $body:expr) => {
         dispatch!($dtype, [
@@ -67,6 +73,56 @@ macro_rules! dispatch_element {
             I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16, U32: u32, U64: u64,
             Bool: $crate::tensor::Boolean, Complex64: $crate::tensor::Complex64,
             Complex128: $crate::tensor::Complex128,
+        ], $T => $body)
+    };
+}
+
+// The unit tests of this crate compute with few types, and most of the time that it takes to build
+// them is that of kernels. The kernel suite calls all types, in the library itself.
+
+#[cfg(test)]
+macro_rules! dispatch_integer {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        dispatch!($dtype, [I32: i32, I64: i64, U8: u8], $T => $body)
+    };
+}
+
+#[cfg(test)]
+macro_rules! dispatch_real {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        dispatch!($dtype, [F32: f32, F64: f64], $T => $body)
+    };
+}
+
+#[cfg(test)]
+macro_rules! dispatch_number {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        dispatch!($dtype, [F32: f32, F64: f64, I32: i32, I64: i64, U8: u8], $T => $body)
+    };
+}
+
+#[cfg(test)]
+macro_rules! dispatch_arithmetic {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        dispatch!($dtype, [
+            F32: f32, F64: f64, I32: i32, I64: i64, U8: u8, Complex64: $crate::tensor::Complex64,
+        ], $T => $body)
+    };
+}
+
+#[cfg(test)]
+macro_rules! dispatch_complex {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        dispatch!($dtype, [Complex64: $crate::tensor::Complex64], $T => $body)
+    };
+}
+
+#[cfg(test)]
+macro_rules! dispatch_element {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        dispatch!($dtype, [
+            F32: f32, F64: f64, I32: i32, I64: i64, U8: u8,
+            Bool: $crate::tensor::Boolean, Complex64: $crate::tensor::Complex64,
         ], $T => $body)
     };
 }

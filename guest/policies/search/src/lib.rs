@@ -1,9 +1,9 @@
 //! `search`: the best plan of list schedulers, improved by simulated annealing.
 //!
-//! First, `heft`, `peft`, `cpop`, `hbmct` and `priority` are asked, and plans on one device of each
-//! kind are tried; where memory is short, also `m-etf` and `m-topo`. The host's estimate decides
-//! which is best: it knows what the schedulers ignore, such as links that transfers share. Then
-//! that plan is improved step by step ([`placewright_guest::search::anneal`]). A plan that is 1 %
+//! First, `heft`, `peft`, `cpop`, `hbmct`, `lookahead` and `priority` are asked, and plans on one
+//! device of each kind are tried; where memory is short, also `m-etf` and `m-topo`. The host's
+//! estimate decides which is best: it knows what the schedulers ignore, such as links that transfers
+//! share. Then that plan is improved step by step ([`placewright_guest::search::anneal`]). A plan that is 1 %
 //! shorter than the last offer is offered soon, and the best one at the end. The search ends before
 //! the budget of the call does.
 //!
@@ -44,6 +44,9 @@ use placewright_guest::search::anneal;
 /// Up to this many nodes times devices, all list schedulers are asked, and several devices are
 /// tried alone; beyond, only the fastest.
 const ALL_SCHEDULERS_MAX: usize = 1 << 20;
+
+/// Up to this many edges times devices times devices, `lookahead` is asked, which tries each.
+const LOOKAHEAD_TRIALS_MAX: usize = 1 << 20;
 
 /// Effort that is worth one evaluation per group that has a choice. Small graphs need no more.
 const EFFORT_PER_GROUP: u64 = 2_000;
@@ -271,6 +274,12 @@ impl Starts {
             portfolio.ask(&mut policy_hbmct::Hbmct, graph, devices, seed);
             portfolio.ask(&mut policy_cpop::Cpop, graph, devices, seed);
             portfolio.ask(&mut policy_priority::Priority, graph, devices, seed);
+            let n_trials = (graph.counts().edges as usize)
+                .saturating_mul(devices.len())
+                .saturating_mul(devices.len());
+            if n_trials <= LOOKAHEAD_TRIALS_MAX {
+                portfolio.ask(&mut policy_lookahead::Lookahead, graph, devices, seed);
+            }
         }
         if objective.weight(Figure::Throughput) > 0.0 {
             portfolio.ask(&mut policy_pipeline::Pipeline, graph, devices, seed);
@@ -350,6 +359,7 @@ fn explain(graph: &Graph<'_>, plan: &Plan<'_>, by: &'static str, start: &Found, 
         "heft" => "as heft places it",
         "peft" => "as peft places it",
         "cpop" => "as cpop places it",
+        "lookahead" => "as lookahead places it",
         "hbmct" => "as hbmct places it",
         "m-etf" => "as m-etf places it",
         "m-topo" => "as m-topo places it",

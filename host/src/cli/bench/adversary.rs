@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
 use std::time::Instant;
@@ -126,7 +127,10 @@ pub(super) fn run(args: &AdversaryBench, output: &mut Output) -> Result<Outcome>
         }
         let seed = args.seed.wrapping_mul(1 << 20).wrapping_add(walk.into());
         let mut random = Random::new(seed);
-        let name = format!("adversary.{}_{seed}", contest.policy.name());
+        // Of a policy that is a file, without its folder.
+        let policy = Path::new(contest.policy.name()).file_stem();
+        let policy = policy.unwrap_or_default().to_string_lossy();
+        let name = format!("adversary.{policy}_{seed}");
         let start = random_instance(name, args.tasks as usize, &mut random);
         let deadline = started + args.seconds;
         let (instance, makespans, n_graphs_tried) = contest.walk(start, deadline, &mut random)?;

@@ -246,7 +246,7 @@ fn slice(context: &KernelContext<'_>) -> Result<(), KernelError> {
     set_dims(context, 2, &dims)
 }
 
-/// TensorFlow `SparseAdd`: sums below the threshold are left out, but not elements of one tensor alone.
+/// TensorFlow `SparseAdd`: sums below the threshold are left out. What only one tensor has stays.
 fn add(node: &KernelConstruction<'_>) -> Made {
     fn real<T: Number>() -> Made {
         kernel(|context| {
