@@ -2,10 +2,10 @@
 //!
 //! First, `heft`, `peft`, `cpop`, `hbmct`, `lookahead` and `priority` are asked, and plans on one
 //! device of each kind are tried; where memory is short, also `m-etf` and `m-topo`. The host's
-//! estimate decides which is best: it knows what the schedulers ignore, such as links that transfers
-//! share. Then that plan is improved step by step ([`placewright_guest::search::anneal`]). A plan that is 1 %
-//! shorter than the last offer is offered soon, and the best one at the end. The search ends before
-//! the budget of the call does.
+//! estimate decides which is best: it knows what the schedulers ignore, such as links that
+//! transfers share. Then that plan is improved step by step
+//! ([`placewright_guest::search::anneal`]). A plan that is 1 % shorter than the last offer is
+//! offered soon, and the best one at the end. The search ends before the budget of the call does.
 //!
 //! `effort` bounds the search: the evaluations of plans, times the nodes of the graph. It does not
 //! depend on clocks, so equal graphs, devices and seeds give equal plans, unless a deadline ends
