@@ -173,7 +173,7 @@ impl Movable {
             let first = graph.candidates_of(node).iter();
             let devices: Vec<u32> = first.copied().filter(legal_for_all).collect();
             if devices.len() > 1 {
-                movable.index[group as usize] = index_of(movable.groups.len());
+                movable.index[group as usize] = u32::try_from(movable.groups.len()).unwrap_or(NONE);
                 movable.groups.push(MovableGroup { node, devices });
             }
         }
@@ -198,10 +198,6 @@ impl Movable {
     pub fn len(&self) -> usize {
         self.groups.len()
     }
-}
-
-fn index_of(n: usize) -> u32 {
-    u32::try_from(n).unwrap_or(NONE)
 }
 
 /// Improves `start`, which was offered, within the limits, and stops earlier if the budget of the
@@ -407,7 +403,9 @@ impl<'w, 'g> Walk<'w, 'g> {
         self.region.clear();
         self.region.push(group.node);
         let mut next = 0;
-        while let Some(&node) = self.region.get(next) {
+        while self.region.len() < n
+            && let Some(&node) = self.region.get(next)
+        {
             next += 1;
             let own = movable.index[graph.group()[node as usize] as usize];
             for &member in movable.members(graph, &movable.groups[own as usize]) {

@@ -77,8 +77,8 @@ macro_rules! dispatch_element {
     };
 }
 
-// The unit tests of this crate compute with few types, and most of the time that it takes to build
-// them is that of kernels. The kernel suite calls all types, in the library itself.
+// Kernels of all types take minutes to build, and the unit tests of this crate compute with few.
+// The kernel suite calls all, in the library itself.
 
 #[cfg(test)]
 macro_rules! dispatch_integer {

@@ -38,7 +38,7 @@ impl Offered {
     pub(super) fn for_others(&self, next_to: u64) -> (usize, u64) {
         match self.submitted_to & !next_to {
             0 => (self.n_computed, self.computed_ns),
-            // A device should not wait for a thread that computes, or submits to another one.
+            // A device should not wait for a thread that submits to another one.
             others => {
                 let n_devices = others.count_ones() as usize;
                 let offered_ns = self.computed_ns.max(WORTH_WAKING_NS);

@@ -46,10 +46,7 @@ impl Policy for Lookahead {
             return Err(PlaceError::Declined("there is no device".to_owned()));
         }
         let n_devices = devices.len();
-        let n_trials = (graph.counts().edges as usize)
-            .saturating_mul(n_devices)
-            .saturating_mul(n_devices);
-        if n_trials > TRIALS_MAX {
+        if n_trials(graph, devices) > TRIALS_MAX {
             return Err(PlaceError::Declined(format!(
                 "{} edges x {n_devices} x {n_devices} devices are too many to try; `heft` looks at \
                  each node alone",
@@ -69,6 +66,13 @@ impl Policy for Lookahead {
         offered.explain(graph, plan, "its consumers finish earliest");
         Ok(())
     }
+}
+
+/// Returns how many pairs of places are tried: for each edge, each device of either end.
+pub fn n_trials(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> usize {
+    (graph.counts().edges as usize)
+        .saturating_mul(devices.len())
+        .saturating_mul(devices.len())
 }
 
 /// Returns the place of a node with which its consumers can finish earliest.

@@ -45,7 +45,7 @@ use placewright_guest::search::anneal;
 /// tried alone; beyond, only the fastest.
 const ALL_SCHEDULERS_MAX: usize = 1 << 20;
 
-/// Up to this many edges times devices times devices, `lookahead` is asked, which tries each.
+/// Up to this many trials ([`policy_lookahead::n_trials`]), `lookahead` is asked.
 const LOOKAHEAD_TRIALS_MAX: usize = 1 << 20;
 
 /// Effort that is worth one evaluation per group that has a choice. Small graphs need no more.
@@ -54,7 +54,7 @@ const EFFORT_PER_GROUP: u64 = 2_000;
 /// With fewer evaluations per group, a search finds next to nothing.
 const GROUPS_PER_EVALUATION: u64 = 16;
 
-/// The same for any number of groups.
+/// A graph whose effort allows fewer evaluations is not searched, and its groups are not collected.
 const EVALUATIONS_MIN: u64 = 16;
 
 /// The name of plans on one device.
@@ -139,8 +139,8 @@ impl Policy for Search {
             None => *plan,
             Some(scored) => Plan::new(scored, plan.log()),
         };
-        // On graphs that are too large for a search, groups with a choice are not looked for.
-        let movable = (self.effort_per_node(graph) >= EVALUATIONS_MIN).then(|| Movable::new(graph));
+        let movable =
+            (self.n_evaluations_max(graph) >= EVALUATIONS_MIN).then(|| Movable::new(graph));
         let has_choice = movable.as_ref().is_none_or(|movable| !movable.is_empty());
         let starts = Starts::find(self.objective, &tasks, devices, plan, has_choice, seed);
         let Some((by, start)) = starts.best else {
@@ -204,7 +204,7 @@ impl Search {
     /// Returns how many plans may be evaluated; 0 if that is too few, or if there is no choice.
     fn n_evaluations(&self, graph: &Graph<'_>, movable: &Movable) -> u64 {
         let n_groups = movable.len() as u64;
-        let n = self.effort_per_node(graph);
+        let n = self.n_evaluations_max(graph);
         let n = n.min(n_groups.saturating_mul(self.effort / EFFORT_PER_GROUP));
         if n < n_groups / GROUPS_PER_EVALUATION {
             0
@@ -213,8 +213,8 @@ impl Search {
         }
     }
 
-    /// Returns how many plans may be evaluated at most.
-    fn effort_per_node(&self, graph: &Graph<'_>) -> u64 {
+    /// Returns how many plans may be evaluated, whatever the number of groups.
+    fn n_evaluations_max(&self, graph: &Graph<'_>) -> u64 {
         self.effort / (graph.len() as u64).max(1)
     }
 }
@@ -274,10 +274,7 @@ impl Starts {
             portfolio.ask(&mut policy_hbmct::Hbmct, graph, devices, seed);
             portfolio.ask(&mut policy_cpop::Cpop, graph, devices, seed);
             portfolio.ask(&mut policy_priority::Priority, graph, devices, seed);
-            let n_trials = (graph.counts().edges as usize)
-                .saturating_mul(devices.len())
-                .saturating_mul(devices.len());
-            if n_trials <= LOOKAHEAD_TRIALS_MAX {
+            if policy_lookahead::n_trials(graph, devices) <= LOOKAHEAD_TRIALS_MAX {
                 portfolio.ask(&mut policy_lookahead::Lookahead, graph, devices, seed);
             }
         }
