@@ -50,6 +50,13 @@ pub trait DeviceContext: Any + Send + Sync + fmt::Debug {
         false
     }
 
+    /// Returns the size, in bytes, from which [`Self::copy_from_host`] uses a tensor's own
+    /// allocation in place; `None` if it always copies. Always the same for one context. The
+    /// executor gives such tensors allocations of their own, outside of arenas.
+    fn shared_bytes_min(&self) -> Option<usize> {
+        None
+    }
+
     /// Starts [`Self::copy_to_host`] (TensorFlow `CopyDeviceTensorToCPU`), and passes the result to
     /// `done`: from any thread, possibly before this returns, possibly after the run has ended.
     /// Work that is submitted afterwards must not disturb the copy. The caller keeps `tensor` until

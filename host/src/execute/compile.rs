@@ -388,6 +388,8 @@ struct Layout<'a> {
     regions: Vec<Region<'a>>,
     ancestry: Option<&'a Ancestry>,
     blocks: Vec<Block>,
+    /// Per value the size, in bytes, from which a device that receives it uses it in place.
+    shared_bytes_min: Vec<usize>,
     /// Per value its block, if any.
     block_of: Vec<Option<usize>>,
     forwarded: Vec<bool>,
@@ -405,6 +407,7 @@ impl<'a> Layout<'a> {
     ) -> Self {
         let plan = &program.plan;
         let mut readers = vec![Vec::new(); plan.values().len()];
+        let mut shared_bytes_min = vec![usize::MAX; readers.len()];
         for ((step_id, step), &rank) in plan.step_ids().map(StepId).zip(plan.steps()).zip(rank_of) {
             if rank == u32::MAX {
                 continue;
@@ -417,14 +420,22 @@ impl<'a> Layout<'a> {
             }
             // The receive reads what is sent.
             if let StepKind::Receive(transfer) = step.kind
-                && let Some(sent) = plan.transfers()[transfer.index()].sent
+                && let transfer = &plan.transfers()[transfer.index()]
+                && let Some(sent) = transfer.sent
             {
                 readers[sent.index()].push(rank);
+                if transfer.destination_space == MemorySpace::Device
+                    && let Some(min) = program.shared_bytes_min(transfer.destination)
+                {
+                    let value_min = &mut shared_bytes_min[sent.index()];
+                    *value_min = min.min(*value_min);
+                }
             }
         }
         Self {
             program,
             shapes,
+            shared_bytes_min,
             block_of: vec![None; readers.len()],
             forwarded: vec![false; readers.len()],
             readers,
@@ -535,6 +546,11 @@ impl<'a> Layout<'a> {
         let Ok(bytes) = shape.size_bytes(dtype) else {
             return;
         };
+        // A device may read it in place after its other readers have ended. In an arena, it would
+        // be copied for that device.
+        if bytes >= self.shared_bytes_min[value] {
+            return;
+        }
         // Branches and loops pass tensors on. Only small ones are copied.
         if bytes > PASSED_ON_BY_COPY_MAX && self.program.is_passed_on(value) {
             return;

@@ -226,6 +226,10 @@ impl DeviceContext for SyclContext {
         true
     }
 
+    fn shared_bytes_min(&self) -> Option<usize> {
+        self.memory.is_unified().then_some(SHARED_BYTES_MIN)
+    }
+
     fn copy_to_host_async(&self, tensor: &Tensor, done: CopyDone) {
         self.copy(tensor, false, done);
     }

@@ -36,6 +36,9 @@ pub(super) struct Contexts {
     is_deferred: Vec<bool>,
     /// Per step whether it is a copy that may end later than it starts; empty if no step is.
     copies_later: Vec<bool>,
+    /// Per device the size, in bytes, from which it uses the host's tensors in place; empty if it
+    /// was not asked.
+    shared_bytes_min: Vec<Option<usize>>,
 }
 
 impl Contexts {
@@ -52,6 +55,8 @@ impl Contexts {
         n_devices: usize,
     ) {
         let index = partition.device.index();
+        self.shared_bytes_min.resize(n_devices, None);
+        self.shared_bytes_min[index] = device.default_context().shared_bytes_min();
         if device.records_accessed_tensors() {
             set(&mut self.is_recording, index, n_devices);
         }
@@ -92,6 +97,12 @@ impl Program {
     #[inline]
     pub(in crate::execute) fn is_deferred(&self, device: DeviceId) -> bool {
         flag(&self.contexts.is_deferred, device.index())
+    }
+
+    /// Returns the size, in bytes, from which a device uses the host's tensors in place; `None` if
+    /// it copies all.
+    pub(in crate::execute) fn shared_bytes_min(&self, device: DeviceId) -> Option<usize> {
+        *self.contexts.shared_bytes_min.get(device.index())?
     }
 
     /// Starts what has been submitted to devices whose work may continue. Call it before the thread

@@ -26,6 +26,7 @@ use crate::device::DeviceError;
 use crate::device::DeviceSet;
 use crate::device::Kernel;
 use crate::device::KernelContext;
+use crate::device::KernelDef;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::execute::ExecuteError;
@@ -40,6 +41,7 @@ use crate::execute::fake::Sketch;
 use crate::execute::fake::in_front_of_a_fake_device;
 use crate::graph::Graph;
 use crate::graph::NodeId;
+use crate::tensor::Buffer;
 use crate::tensor::Tensor;
 use crate::trace::EventKind;
 use crate::trace::Recorder;
@@ -82,6 +84,9 @@ struct PortContext {
     start: Arc<Start>,
     direct: Direct,
     is_async: bool,
+    shared_bytes_min: Option<usize>,
+    /// Tensors that came from an arena.
+    n_from_arenas: AtomicU64,
     is_cursed: AtomicBool,
     /// Copies for which a thread waited.
     n_waited: AtomicU64,
@@ -95,6 +100,9 @@ impl fmt::Debug for PortContext {
 
 impl DeviceContext for PortContext {
     fn copy_from_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
+        let in_arena = tensor.buffer().is_some_and(Buffer::is_in_arena);
+        self.n_from_arenas
+            .fetch_add(u64::from(in_arena), Ordering::Relaxed);
         self.copies.copy_from_host(tensor)
     }
     fn copy_to_host(&self, tensor: &Tensor) -> Result<Tensor, KernelError> {
@@ -104,6 +112,9 @@ impl DeviceContext for PortContext {
     fn copies_are_async(&self) -> bool {
         assert!(!self.is_cursed.load(Ordering::Relaxed), "who knows");
         self.is_async
+    }
+    fn shared_bytes_min(&self) -> Option<usize> {
+        self.shared_bytes_min
     }
     fn copy_to_host_async(&self, tensor: &Tensor, done: CopyDone) {
         (self.start)(Copy {
@@ -203,6 +214,7 @@ struct Kind {
     ported: Ported,
     direct: Direct,
     is_async: bool,
+    shared_bytes_min: Option<usize>,
 }
 
 impl Default for Kind {
@@ -211,6 +223,7 @@ impl Default for Kind {
             ported: Ported::All,
             direct: Direct::Refused,
             is_async: true,
+            shared_bytes_min: None,
         }
     }
 }
@@ -243,6 +256,8 @@ impl Bench {
                 start: Arc::clone(&start),
                 direct: kind.direct,
                 is_async: kind.is_async,
+                shared_bytes_min: kind.shared_bytes_min,
+                n_from_arenas: AtomicU64::new(0),
                 is_cursed: AtomicBool::new(false),
                 n_waited: AtomicU64::new(0),
             });
@@ -495,6 +510,52 @@ fn values_of_such_a_device_have_no_places_in_arenas() {
         let stats = memory.stats();
         // What is fed, and two outputs.
         assert_eq!((stats.in_use_bytes, stats.n_allocations), (0, 3 * n_runs));
+    }
+}
+
+/// Negates, and writes to the place that the plan has for its output.
+struct Filled;
+
+impl Kernel for Filled {
+    fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        let input = context.input(0)?;
+        let values = input.as_slice::<f32>()?;
+        context.fill_output(0, input.shape(), |output: &mut [f32]| {
+            for (negated, value) in output.iter_mut().zip(values) {
+                *negated = -value;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A clone of a tensor in an arena is a copy, so what a device shares must not be in one. The
+/// tensors here have 16 bytes.
+#[test]
+fn tensors_on_the_way_to_a_device_that_shares_them_are_not_in_arenas() {
+    let mut world = world();
+    world
+        .registry
+        .register(KernelDef::new("Filled", "CPU").with_factory(|_| Ok(Box::new(Filled))));
+    let text = "
+        x = Placeholder() @ 0
+        a = Filled(x) @ 0
+        b = Neg(a) @ 1
+        c = Neg(b) @ 0
+    ";
+    for (shared_bytes_min, is_in_arena) in [(None, true), (Some(17), true), (Some(16), false)] {
+        let kind = Kind {
+            shared_bytes_min,
+            ..Kind::default()
+        };
+        let bench = Bench::build(&world, kind, text, &threads(1), Copy::finish);
+        let prepared = bench.prepare(&["c"], &[]);
+        for x in 0..5u8 {
+            let fetched = bench.run(&prepared, x.into(), &RunOptions::default());
+            assert_eq!(fetched.unwrap(), [[-f32::from(x); 4]]);
+        }
+        let n_from_arenas = bench.port.port.n_from_arenas.load(Ordering::Relaxed);
+        assert_eq!(n_from_arenas > 0, is_in_arena, "{shared_bytes_min:?}");
     }
 }
 
