@@ -85,6 +85,8 @@ mod queues;
 mod random_policies;
 #[cfg(feature = "cli")]
 mod random_programs;
+#[cfg(feature = "kernels")]
+mod reading;
 mod sample;
 #[cfg(feature = "cli")]
 mod saved_models;

@@ -1,4 +1,4 @@
-//! Images in files.
+//! Files, and images in files.
 
 use super::definition::OpDef;
 use super::definition::op;
@@ -17,6 +17,10 @@ pub(super) fn ops() -> Vec<OpDef> {
                 try_recover_truncated: bool = false; acceptable_fraction: float = 1.0; \
                 dct_method: string = ''";
     vec![
+        op("ReadFile", "filename: string", "contents: string", "").with_shape(|context| {
+            context.shape_of_rank(0, 0)?;
+            Ok(vec![PartialShape::scalar()])
+        }),
         op("DecodeJpeg", "contents: string", "image: uint8", jpeg)
             .with_shape(image)
             .with_work(per_output(CODEC_FLOPS)),

@@ -1,4 +1,6 @@
-//! Images in files.
+//! Files, and images in files.
+
+use std::path::Path;
 
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::string_pieces::set_indices;
@@ -17,6 +19,7 @@ use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
+use crate::files;
 use crate::kernels::Threads;
 use crate::kernels::codec::Format;
 use crate::kernels::codec::bmp::Bmp;
@@ -28,7 +31,11 @@ use crate::kernels::codec::png::Png;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 
+/// The largest file that `ReadFile` reads.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
 pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.register(def("ReadFile").with_factory(|_| kernel(read_file)));
     for op in ["DecodeJpeg", "DecodeAndCropJpeg", "DecodeBmp"] {
         registry.register(def(op).with_factory(decode));
     }
@@ -52,6 +59,16 @@ pub(super) fn register(registry: &mut KernelRegistry) {
             .with_types("T", &[DType::U8, DType::U16])
             .with_factory(encode),
     );
+}
+
+/// TensorFlow `ReadFile`.
+fn read_file(context: &KernelContext<'_>) -> Result<(), KernelError> {
+    let name = scalar_string(context, 0, "filename")?;
+    let name = String::from_utf8_lossy(name);
+    let remedy = "read it in the app, and feed its bytes";
+    let bytes = files::read(Path::new(&*name), FILE_BYTES_MAX, remedy)
+        .map_err(|error| KernelError::invalid(format!("{name}: {error}")))?;
+    set_strings(context, 0, &Shape::scalar(), [Ok(bytes.into())].into_iter())
 }
 
 /// The ops that decode images. Each takes files of all formats, except for bitmaps.
