@@ -113,14 +113,12 @@ pub struct Schedule<'a> {
 pub struct Estimate {
     resources: Resources,
     starts_ns: Vec<f64>,
-    /// While a node is ready, its work.
     finish_ns: Vec<f64>,
-    /// When the inputs produced so far have arrived on the node's device.
-    ready_ns: Vec<f64>,
+    nodes: Vec<Node>,
+    /// Nodes that have moved since the last schedule.
+    moved: Vec<u32>,
     /// Number of edges into each node; empty until the first plan.
     n_predecessors: Vec<u32>,
-    /// Number of edges whose producer has not finished.
-    n_waits: Vec<u32>,
     /// Per queue: its pool is stored at the first one, or at each if the plan assigns nodes to
     /// queues.
     pools: Vec<Pool>,
@@ -146,6 +144,23 @@ pub struct Estimate {
     journal: Option<Box<Journal>>,
     /// The transfers of the schedule, if they are recorded.
     transfers: Option<Vec<ScheduledTransfer>>,
+}
+
+/// What the schedule reads and writes of a node, in one half of a cache line: nodes are visited in
+/// the order of their times, which in a large graph is no order of the memory.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(align(32))]
+struct Node {
+    /// When the inputs produced so far have arrived on its device.
+    ready_ns: f64,
+    /// Time on its device.
+    work_ns: f64,
+    device: u32,
+    /// The pool in which it waits.
+    pool: u32,
+    start_order: i32,
+    /// Number of edges whose producer has not finished.
+    n_waits: u32,
 }
 
 #[derive(Debug, Default)]
@@ -228,9 +243,9 @@ impl Estimate {
         Self {
             starts_ns: vec![0.0; n_nodes],
             finish_ns: vec![0.0; n_nodes],
-            ready_ns: vec![0.0; n_nodes],
+            nodes: vec![Node::default(); n_nodes],
+            moved: Vec::new(),
             n_predecessors: Vec::new(),
-            n_waits: vec![0; n_nodes],
             pools,
             chips: resources
                 .chip_threads
@@ -278,9 +293,10 @@ impl Estimate {
             Some(journal) => {
                 let from_ns = journal.depends_from_ns(node);
                 self.changed_from_ns = self.changed_from_ns.min(from_ns);
+                self.moved.push(node);
             }
             None => {
-                self.journal = Some(Box::new(Journal::new(self.n_waits.len())));
+                self.journal = Some(Box::new(Journal::new(self.nodes.len())));
                 self.changed_from_ns = f64::NEG_INFINITY;
             }
         }
@@ -308,12 +324,12 @@ impl Estimate {
     fn run(&mut self, durations: &impl Durations, schedule: Schedule<'_>) {
         if !self.go_back(durations, schedule) {
             self.reset(durations, schedule);
-            for node in 0..to_u32(self.n_waits.len()) {
-                if self.n_waits[node as usize] == 0 {
-                    self.arrive(durations, schedule, node, 0.0);
+            for node in 0..to_u32(self.nodes.len()) {
+                if self.nodes[node as usize].n_waits == 0 {
+                    self.arrive(node, 0.0);
                 }
             }
-            self.settle(durations, schedule, 0.0);
+            self.settle(durations, 0.0);
         }
         while let Some(&Reverse(Event { at_ns: now_ns, .. })) = self.events.peek() {
             let mut n_events = 0;
@@ -328,21 +344,21 @@ impl Estimate {
                     FINISH => {
                         let pool = match self.copy_of(event.id) {
                             Some(copy) => self.copies[copy].pool,
-                            None => self.pool(schedule, event.id),
+                            None => self.nodes[event.id as usize].pool,
                         };
                         self.pools[pool as usize].n_free += 1;
                         self.touched.push(pool);
-                        self.end(durations, schedule, event.id, event.at_ns);
+                        self.end(durations, event.id, event.at_ns);
                     }
-                    ARRIVAL => self.arrive(durations, schedule, event.id, event.at_ns),
+                    ARRIVAL => self.arrive(event.id, event.at_ns),
                     version => {
                         if self.chips[event.id as usize].version == version - CHIP {
-                            self.end_running(durations, schedule, event.id, event.at_ns);
+                            self.end_running(durations, event.id, event.at_ns);
                         }
                     }
                 }
             }
-            self.settle(durations, schedule, now_ns);
+            self.settle(durations, now_ns);
             self.record(n_events, now_ns);
         }
     }
@@ -374,8 +390,9 @@ impl Estimate {
             return false;
         };
         let checkpoint = journal.go_back(self.changed_from_ns, |node, ready_before_ns| {
-            self.ready_ns[node as usize] = ready_before_ns;
-            self.n_waits[node as usize] += 1;
+            let node = &mut self.nodes[node as usize];
+            node.ready_ns = ready_before_ns;
+            node.n_waits += 1;
         });
         let Some(checkpoint) = checkpoint else {
             return false;
@@ -387,10 +404,9 @@ impl Estimate {
         self.chips.clone_from(&checkpoint.chips);
         self.link_free_ns.clone_from(&checkpoint.link_free_ns);
         self.events.clone_from(&checkpoint.events);
-        for &(_, Reverse(id)) in self.pools.iter().flat_map(|pool| &pool.ready) {
-            if let Some(work_ns) = self.finish_ns.get_mut(id as usize) {
-                *work_ns = durations.work_ns(id, schedule.devices[id as usize]);
-            }
+        while let Some(node) = self.moved.pop() {
+            let of_node = self.node(durations, schedule, node);
+            self.nodes[node as usize] = of_node;
         }
         true
     }
@@ -415,19 +431,39 @@ impl Estimate {
             let is_single = schedule.queues.is_some() && shape.is_assignable;
             pool.n_free = if is_single { 1 } else { shape.n_queues };
         }
-        self.ready_ns.fill(0.0);
         if self.n_predecessors.is_empty() {
-            let nodes = 0..to_u32(self.n_waits.len());
+            let nodes = 0..to_u32(self.nodes.len());
             self.n_predecessors = nodes
                 .map(|node| to_u32(durations.n_predecessors(node)))
                 .collect();
         }
-        self.n_waits.copy_from_slice(&self.n_predecessors);
+        self.moved.clear();
+        for node in 0..to_u32(self.nodes.len()) {
+            let of_node = self.node(durations, schedule, node);
+            self.nodes[node as usize] = Node {
+                ready_ns: 0.0,
+                n_waits: self.n_predecessors[node as usize],
+                ..of_node
+            };
+        }
+    }
+
+    /// Returns a node as the plan has it now.
+    fn node(&self, durations: &impl Durations, schedule: Schedule<'_>, node: u32) -> Node {
+        let index = node as usize;
+        let device = schedule.devices[index];
+        Node {
+            work_ns: durations.work_ns(node, device),
+            device,
+            pool: self.pool(schedule, node),
+            start_order: schedule.start_order.map_or(0, |order| order[index]),
+            ..self.nodes[index]
+        }
     }
 
     /// Returns the copy of an id that is no node's.
     fn copy_of(&self, id: u32) -> Option<usize> {
-        (id as usize).checked_sub(self.n_waits.len())
+        (id as usize).checked_sub(self.nodes.len())
     }
 
     /// Returns the pool in which a node waits.
@@ -444,40 +480,35 @@ impl Estimate {
     }
 
     /// Handles the arrival of a node's last input.
-    fn arrive(
-        &mut self,
-        durations: &impl Durations,
-        schedule: Schedule<'_>,
-        node: u32,
-        now_ns: f64,
-    ) {
-        let index = node as usize;
+    fn arrive(&mut self, node: u32, now_ns: f64) {
         if let Some(journal) = &mut self.journal {
             journal.depends(node, now_ns);
         }
-        let work_ns = durations.work_ns(node, schedule.devices[index]);
+        let Node {
+            work_ns,
+            pool,
+            start_order,
+            ..
+        } = self.nodes[node as usize];
         if work_ns <= 0.0 {
-            self.starts_ns[index] = now_ns;
-            self.finish_ns[index] = now_ns;
+            self.starts_ns[node as usize] = now_ns;
+            self.finish_ns[node as usize] = now_ns;
             self.instant.push(node);
             return;
         }
-        self.finish_ns[index] = work_ns;
-        let order = schedule.start_order.map_or(0, |order| order[index]);
-        let pool = self.pool(schedule, node);
         let ready = &mut self.pools[pool as usize].ready;
-        ready.push((i64::from(order), Reverse(node)));
+        ready.push((i64::from(start_order), Reverse(node)));
         self.touched.push(pool);
     }
 
     /// Sends the outputs of nodes without work, and starts what can start.
-    fn settle(&mut self, durations: &impl Durations, schedule: Schedule<'_>, now_ns: f64) {
+    fn settle(&mut self, durations: &impl Durations, now_ns: f64) {
         while let Some(node) = self.instant.pop() {
             self.makespan_ns = self.makespan_ns.max(now_ns);
-            self.release(durations, schedule, node, now_ns);
+            self.release(durations, node, now_ns);
         }
         while let Some(pool) = self.touched.pop() {
-            self.start(durations, schedule, pool, now_ns);
+            self.start(durations, pool, now_ns);
         }
         for (index, chip) in (0u32..).zip(&mut self.chips) {
             if let Some(event) = chip.next_event(index, now_ns) {
@@ -487,20 +518,14 @@ impl Estimate {
     }
 
     /// Starts nodes and copies while queues of the pool are free.
-    fn start(
-        &mut self,
-        durations: &impl Durations,
-        schedule: Schedule<'_>,
-        pool: u32,
-        now_ns: f64,
-    ) {
+    fn start(&mut self, durations: &impl Durations, pool: u32, now_ns: f64) {
         let chip = self.resources.pools[pool as usize].chip;
         let place = &mut self.pools[pool as usize];
         while place.n_free > 0
             && let Some((_, Reverse(id))) = place.ready.pop()
         {
             place.n_free -= 1;
-            let (work_ns, n_threads) = match (id as usize).checked_sub(self.n_waits.len()) {
+            let (work_ns, n_threads) = match (id as usize).checked_sub(self.nodes.len()) {
                 Some(copy) => {
                     let Copy {
                         work_ns, transfer, ..
@@ -513,12 +538,14 @@ impl Estimate {
                 }
                 None => {
                     self.starts_ns[id as usize] = now_ns;
-                    let device = schedule.devices[id as usize];
+                    let Node {
+                        work_ns, device, ..
+                    } = self.nodes[id as usize];
                     let n_threads = match chip {
                         NONE => 1.0,
                         _ => durations.n_threads(id, device),
                     };
-                    (self.finish_ns[id as usize], n_threads)
+                    (work_ns, n_threads)
                 }
             };
             if chip == NONE {
@@ -534,22 +561,16 @@ impl Estimate {
     }
 
     /// Ends the kernels of a chip that finish now.
-    fn end_running(
-        &mut self,
-        durations: &impl Durations,
-        schedule: Schedule<'_>,
-        chip: u32,
-        now_ns: f64,
-    ) {
+    fn end_running(&mut self, durations: &impl Durations, chip: u32, now_ns: f64) {
         while let Some(ended) = self.chips[chip as usize].pop_ended(now_ns) {
             self.pools[ended.pool as usize].n_free += 1;
             self.touched.push(ended.pool);
-            self.end(durations, schedule, ended.id, now_ns);
+            self.end(durations, ended.id, now_ns);
         }
     }
 
     /// Handles the end of a node or copy.
-    fn end(&mut self, durations: &impl Durations, schedule: Schedule<'_>, id: u32, now_ns: f64) {
+    fn end(&mut self, durations: &impl Durations, id: u32, now_ns: f64) {
         match self.copy_of(id) {
             Some(copy) => {
                 let Copy {
@@ -564,31 +585,25 @@ impl Estimate {
                 }
                 for index in first..end {
                     let reader = self.readers[index as usize];
-                    self.deliver(durations, schedule, reader, now_ns, now_ns);
+                    self.deliver(reader, now_ns, now_ns);
                 }
             }
             None => {
                 self.makespan_ns = self.makespan_ns.max(now_ns);
                 self.finish_ns[id as usize] = now_ns;
-                self.release(durations, schedule, id, now_ns);
+                self.release(durations, id, now_ns);
             }
         }
     }
 
     /// Sends the outputs of a finished node to its consumers.
-    fn release(
-        &mut self,
-        durations: &impl Durations,
-        schedule: Schedule<'_>,
-        producer: u32,
-        now_ns: f64,
-    ) {
-        let source = schedule.devices[producer as usize];
+    fn release(&mut self, durations: &impl Durations, producer: u32, now_ns: f64) {
+        let source = self.nodes[producer as usize].device;
         let successors = durations.successors();
         let mut outgoing = std::mem::take(&mut self.outgoing);
         for position in successors.range(producer) {
             let node = successors.items[position];
-            let destination = schedule.devices[node as usize];
+            let destination = self.nodes[node as usize].device;
             let is_free = durations.is_free(position);
             if let Some(journal) = &mut self.journal
                 && !is_free
@@ -596,7 +611,7 @@ impl Estimate {
                 journal.depends(node, now_ns);
             }
             if is_free || destination == source {
-                self.deliver(durations, schedule, node, now_ns, now_ns);
+                self.deliver(node, now_ns, now_ns);
             } else {
                 let transfer = durations.transfer(position, source, destination);
                 outgoing.push((transfer, destination, node));
@@ -615,7 +630,7 @@ impl Estimate {
             let n_readers = rest.iter().take_while(is_same).count();
             let (readers, others) = rest.split_at(n_readers);
             let way = (producer, source, destination);
-            self.send(durations, schedule, way, readers, now_ns);
+            self.send(way, readers, now_ns);
             rest = others;
         }
         outgoing.clear();
@@ -625,8 +640,6 @@ impl Estimate {
     /// Starts a transfer to the readers of one device.
     fn send(
         &mut self,
-        durations: &impl Durations,
-        schedule: Schedule<'_>,
         (producer, source, destination): (u32, u32, u32),
         readers: &[(Transfer, u32, u32)],
         now_ns: f64,
@@ -656,7 +669,7 @@ impl Estimate {
                 Route::Host(pool) => {
                     let first = to_u32(self.readers.len());
                     self.readers.extend(readers.iter().map(|&(.., node)| node));
-                    let id = to_u32(self.n_waits.len() + self.copies.len());
+                    let id = to_u32(self.nodes.len() + self.copies.len());
                     let index = self.transfers.as_mut().map_or(NONE, |transfers| {
                         transfers.push(scheduled);
                         to_u32(transfers.len() - 1)
@@ -697,32 +710,25 @@ impl Estimate {
             transfers.push(scheduled);
         }
         for &(.., node) in readers {
-            self.deliver(durations, schedule, node, arrival_ns, now_ns);
+            self.deliver(node, arrival_ns, now_ns);
         }
     }
 
     /// Records that an input of a node arrives at `arrival_ns`.
-    fn deliver(
-        &mut self,
-        durations: &impl Durations,
-        schedule: Schedule<'_>,
-        node: u32,
-        arrival_ns: f64,
-        now_ns: f64,
-    ) {
-        let index = node as usize;
-        let ready_before_ns = self.ready_ns[index];
+    fn deliver(&mut self, node: u32, arrival_ns: f64, now_ns: f64) {
+        let of_node = &mut self.nodes[node as usize];
+        let ready_before_ns = of_node.ready_ns;
         if let Some(journal) = &mut self.journal {
             journal.delivered(node, ready_before_ns);
         }
         let ready_ns = ready_before_ns.max(arrival_ns);
-        self.ready_ns[index] = ready_ns;
-        self.n_waits[index] -= 1;
-        if self.n_waits[index] > 0 {
+        of_node.ready_ns = ready_ns;
+        of_node.n_waits -= 1;
+        if of_node.n_waits > 0 {
             return;
         }
         if ready_ns <= now_ns {
-            self.arrive(durations, schedule, node, now_ns);
+            self.arrive(node, now_ns);
         } else {
             self.events.push(Reverse(Event {
                 at_ns: ready_ns,

@@ -20,6 +20,7 @@ pub struct TestDevices {
     pub memory_capacity: Vec<u64>,
     pub memory_free: Vec<u64>,
     pub loads: Vec<f64>,
+    pub calibrated: Vec<u8>,
     pub queues: Vec<u32>,
     pub links: Vec<LinkCost>,
 }
@@ -61,6 +62,7 @@ pub fn cluster(text: &str) -> TestDevices {
         memory_capacity: vec![16 << 30; n],
         memory_free: vec![16 << 30; n],
         loads: vec![0.0; n],
+        calibrated: vec![0; n],
         queues: vec![1; n],
         links: Vec::new(),
     };
@@ -207,7 +209,7 @@ impl DeviceSource for TestDevices {
     }
 
     fn calibrated(&self) -> Cow<'_, [u8]> {
-        Cow::Owned(vec![0; self.attributes.len()])
+        Cow::Borrowed(&self.calibrated)
     }
 
     fn queues(&self) -> Cow<'_, [u32]> {

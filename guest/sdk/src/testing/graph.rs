@@ -46,6 +46,8 @@ pub struct TestGraph {
     pub user_priority: Vec<i32>,
     pub cost_row: Vec<u32>,
     pub costs: Vec<f64>,
+    pub cost_samples: Vec<u32>,
+    pub options: Vec<(String, String)>,
     pub cost_classes: Vec<u32>,
     pub names: Vec<String>,
     pub requested: Vec<String>,
@@ -248,7 +250,7 @@ impl GraphSource for TestGraph {
     }
 
     fn options(&self) -> Vec<(String, String)> {
-        vec![("graph-name".to_owned(), "test".to_owned())]
+        self.options.clone()
     }
 
     fn cost_row(&self) -> Cow<'_, [u32]> {
@@ -260,7 +262,7 @@ impl GraphSource for TestGraph {
     }
 
     fn cost_samples(&self) -> Cow<'_, [u32]> {
-        Cow::Owned(vec![0; self.costs.len()])
+        Cow::Borrowed(&self.cost_samples)
     }
 
     fn cost(&self, node: u32, device: u32) -> f64 {

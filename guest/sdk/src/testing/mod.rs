@@ -30,8 +30,9 @@
 //! copies, so it may refuse a plan that is accepted here.
 //!
 //! Columns that a test cannot set are constant: tensors are of type `float` and of unknown shape,
-//! there are no loops (`frame`, `back_edges`), all costs are estimates (`cost_samples` and
-//! `calibrated` are 0), the only option is `graph-name`, and there is no last run.
+//! there are no loops (`frame`, `back_edges`), and there is no last run. Unless a test changes
+//! them, all costs are estimates (`cost_samples` and `calibrated` are 0), and the only option is
+//! `graph-name`.
 
 mod builder;
 mod cluster;
