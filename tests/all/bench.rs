@@ -96,14 +96,14 @@ fn structured_graphs_are_placed_better_than_by_published_schedulers() {
     assert!(mean < 0.98 && worst < 1.05, "{mean} {worst}");
 }
 
-/// An adversary found these for an `auto` that took up to 2.5 times as long as others.
+/// An adversary found these for an `auto` that took 1.3 to 2.5 times as long as others.
 #[test]
 fn slow_links_are_no_obstacle_to_the_search() {
     let line = "bench quality {} --policy auto,search,lookahead,hbmct,heft,peft --json";
     let report = placewright(args(line, &[&model("../quality/adversary")])).expect(0);
     let report = report.json();
     let (n, _, worst) = mean_and_worst(report["rows"].as_array().unwrap(), "auto", "by_best");
-    assert_eq!(n, 4);
+    assert_eq!(n, 7);
     assert!(worst < 1.1, "{worst}");
 }
 

@@ -1,9 +1,9 @@
 //! Search: the best of several plans, and its improvement step by step.
 //!
 //! [`Portfolio`] asks policies and keeps the plan with the least makespan by the host's estimate.
-//! [`anneal`] starts from any legal plan. A step moves a colocation group to another device, alone
-//! or with groups that are connected with it, swaps the devices of two groups, or lets a node start
-//! earlier or later than others of its device. A step that lengthens the run is kept with a
+//! [`anneal`] starts from any legal plan. A step moves a colocation group to another device, swaps
+//! the devices of two groups, lets connected groups on two devices change places, or lets a node
+//! start earlier or later than others of its device. A step that lengthens the run is kept with a
 //! probability that falls during the search (simulated annealing; Kirkpatrick, Gelatt, Vecchi
 //! 1983), so the search leaves plans that no single step improves. Where there is time for more
 //! rounds, each begins at the best plan and is hotter at first. The best plan is never worse than
@@ -35,8 +35,11 @@ const RESERVE: u64 = 16;
 /// Temperatures at the start of each round, as parts of the makespan: a step that lengthens the run
 /// by as much is kept with a probability of 1/e. The first round improves the plan at the start.
 /// Later ones begin at the best plan so far and wander far from it: where a link is slow, a path to
-/// a better plan may lead through much worse ones.
-const HOT: [f64; 4] = [0.02, 0.3, 0.1, 0.03];
+/// a better plan may lead through much worse ones. The hottest ones begin anywhere.
+const HOT: [f64; 6] = [0.02, 0.3, 10.0, 0.1, 1.0, 0.03];
+
+/// Maximum number of rounds.
+const ROUNDS_MAX: u64 = 12;
 
 /// The temperature at the end of each round.
 const COLD: f64 = 0.002;
@@ -227,7 +230,7 @@ enum Step {
     Move(u32, u32, u32),
     /// Two groups and their devices before.
     Swap([(u32, u32); 2]),
-    /// The groups of [`Walk::region`], where they were, and where they go.
+    /// The groups of [`Walk::region`], each on one of these devices, which go to the other one.
     Region(u32, u32),
     /// The positions in the sequence between which a node moves.
     Shift(usize, usize),
@@ -289,13 +292,13 @@ impl<'w, 'g> Walk<'w, 'g> {
     fn run(&mut self, limits: Limits, random: &mut Random) {
         let n_groups = (self.movable.len() as u64).max(1);
         let n_rounds = limits.n_evaluations / (n_groups * EVALUATIONS_PER_ROUND);
-        let n_rounds = n_rounds.clamp(1, HOT.len() as u64);
+        let n_rounds = n_rounds.clamp(1, ROUNDS_MAX);
         let limits = Limits {
             n_evaluations: limits.n_evaluations / n_rounds,
             ..limits
         };
         let reserve = self.plan.budget_left() / RESERVE;
-        for (hot, round) in HOT.into_iter().zip(0..n_rounds) {
+        for (hot, round) in HOT.into_iter().cycle().zip(0..n_rounds) {
             if round > 0 {
                 self.return_to_best();
             }
@@ -370,7 +373,7 @@ impl<'w, 'g> Walk<'w, 'g> {
                 0..4 => {
                     let to = group.devices[random.below(group.devices.len())];
                     if to != from && kind == 3 {
-                        self.find_region(group, to, 2 + random.below(REGION_MAX - 1));
+                        self.find_region(group, to, random);
                         return Some(Step::Region(from, to));
                     }
                     if to != from {
@@ -395,11 +398,18 @@ impl<'w, 'g> Walk<'w, 'g> {
         None
     }
 
-    /// Collects a group and up to `n - 1` others that are connected with it, are on its device, and
-    /// may move to `to`.
-    fn find_region(&mut self, group: &MovableGroup, to: u32, n: usize) {
+    /// Collects a group and others that are connected with it: some of those on its device that may
+    /// move to `to`, and perhaps some of those there, which then move to its device.
+    fn find_region(&mut self, group: &MovableGroup, to: u32, random: &mut Random) {
         let (graph, movable) = (self.graph, self.movable);
         let from = self.devices[group.node as usize];
+        let n = 2 + random.below(REGION_MAX - 1);
+        let swaps = random.below(2) == 0;
+        let all = random.below(3) == 0;
+        let may_move = |found: &MovableGroup, device: u32| {
+            device == from && found.devices.contains(&to)
+                || swaps && device == to && found.devices.contains(&from)
+        };
         self.region.clear();
         self.region.push(group.node);
         let mut next = 0;
@@ -416,9 +426,9 @@ impl<'w, 'g> Walk<'w, 'g> {
                         continue;
                     };
                     if self.region.len() < n
-                        && self.devices[found.node as usize] == from
-                        && found.devices.contains(&to)
+                        && may_move(found, self.devices[found.node as usize])
                         && !self.region.contains(&found.node)
+                        && (all || random.below(2) == 0)
                     {
                         self.region.push(found.node);
                     }
@@ -447,7 +457,7 @@ impl<'w, 'g> Walk<'w, 'g> {
                 self.set_device(a, device_b);
                 self.set_device(b, device_a);
             }
-            Step::Region(_, to) => self.set_region(to),
+            Step::Region(from, to) => self.exchange_region(from, to),
             Step::Shift(from, to) => self.shift(from, to),
         }
     }
@@ -460,7 +470,7 @@ impl<'w, 'g> Walk<'w, 'g> {
                     self.set_device(node, device);
                 }
             }
-            Step::Region(from, _) => self.set_region(from),
+            Step::Region(from, to) => self.exchange_region(from, to),
             Step::Shift(from, to) => self.shift(to, from),
         }
     }
@@ -471,11 +481,23 @@ impl<'w, 'g> Walk<'w, 'g> {
         self.note_device(node, device);
     }
 
-    fn set_region(&mut self, device: u32) {
-        let region = std::mem::take(&mut self.region);
-        self.plan.move_nodes(&region, device);
-        for &node in &region {
-            self.note_device(node, device);
+    fn exchange_region(&mut self, from: u32, to: u32) {
+        let mut region = std::mem::take(&mut self.region);
+        let mut n_there = 0;
+        for at in 0..region.len() {
+            if self.devices[region[at] as usize] == from {
+                region.swap(n_there, at);
+                n_there += 1;
+            }
+        }
+        let (there, back) = region.split_at(n_there);
+        for (nodes, device) in [(there, to), (back, from)] {
+            if !nodes.is_empty() {
+                self.plan.move_nodes(nodes, device);
+            }
+            for &node in nodes {
+                self.note_device(node, device);
+            }
         }
         self.region = region;
     }

@@ -51,6 +51,10 @@ const LOOKAHEAD_TRIALS_MAX: usize = 1 << 20;
 /// Effort that is worth one evaluation per group that has a choice. Small graphs need no more.
 const EFFORT_PER_GROUP: u64 = 2_000;
 
+/// Effort that is worth one evaluation however few groups have a choice: a few groups have many
+/// start orders.
+const EFFORT_PER_EVALUATION: u64 = 250;
+
 /// With fewer evaluations per group, a search finds next to nothing.
 const GROUPS_PER_EVALUATION: u64 = 16;
 
@@ -205,7 +209,8 @@ impl Search {
     fn n_evaluations(&self, graph: &Graph<'_>, movable: &Movable) -> u64 {
         let n_groups = movable.len() as u64;
         let n = self.n_evaluations_max(graph);
-        let n = n.min(n_groups.saturating_mul(self.effort / EFFORT_PER_GROUP));
+        let least = self.effort / EFFORT_PER_EVALUATION;
+        let n = n.min(least.max(n_groups.saturating_mul(self.effort / EFFORT_PER_GROUP)));
         if n < n_groups / GROUPS_PER_EVALUATION {
             0
         } else {
