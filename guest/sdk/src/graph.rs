@@ -385,7 +385,8 @@ impl<'a> Graph<'a> {
     }
 
     /// Returns an open-ended option: `allow-soft-placement`, `graph-name`, `stated-costs`, which is
-    /// `true` if the app states what nodes take.
+    /// `true` if the app states what nodes take, and `stated-rates`, which is `true` if a cluster
+    /// file states the rates of all devices.
     pub fn option(&self, key: &str) -> Option<&str> {
         let options = self.columns.options.get_or_init(|| self.source.options());
         let found = options.iter().find(|(name, _)| name == key);

@@ -306,7 +306,7 @@ impl Candidates {
         &self.devices
     }
 
-    /// Returns open-ended properties: `allow-soft-placement`, `graph-name`.
+    /// Returns open-ended properties: `allow-soft-placement`, `graph-name`, `stated-rates`.
     pub fn options(&self) -> &[(String, String)] {
         &self.options
     }

@@ -166,18 +166,23 @@ pub fn enumerate(
         supports.kernels_of_class,
     );
     nodes.edge_kinds = edge_kinds(graph, &nodes, &host_memory);
+    let mut asked_for = vec![
+        (
+            "allow-soft-placement".to_owned(),
+            options.allow_soft_placement.to_string(),
+        ),
+        ("graph-name".to_owned(), graph.name().to_owned()),
+    ];
+    // Devices of a cluster file: a topology says how they are linked.
+    if columns.topology.is_some() {
+        asked_for.push(("stated-rates".to_owned(), "true".to_owned()));
+    }
     let found = Candidates::new(
         Arc::clone(graph),
         Arc::clone(device_set),
         nodes,
         columns,
-        vec![
-            (
-                "allow-soft-placement".to_owned(),
-                options.allow_soft_placement.to_string(),
-            ),
-            ("graph-name".to_owned(), graph.name().to_owned()),
-        ],
+        asked_for,
         Arc::new(host_memory),
     );
     without_too_large(found.with_origin(Origin::enumerated(graph, kernels, options)))

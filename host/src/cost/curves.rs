@@ -5,6 +5,8 @@ use std::iter::repeat_n;
 use super::calibration::Calibration;
 use super::calibration::MeasuredKernel;
 use super::families::Family;
+use super::families::WorkUnit;
+use super::families::bytes_to_f64;
 use super::families::families;
 use super::families::family_of;
 use super::probe::to_f64;
@@ -180,6 +182,14 @@ impl KernelCosts for Calibration {
             _ => ns,
         };
         let cold_ns = self.cold_ns.unwrap_or(0.0);
+        // A product that has more bytes per operation than the samples of its family.
+        let ns = match family.unit {
+            WorkUnit::Flops => {
+                let more_bytes = bytes_to_f64(node.traffic_bytes()) - family.sample_bytes(work);
+                ns + self.moved_ns(more_bytes.max(0.0), 1.0)
+            }
+            WorkUnit::Bytes => ns,
+        };
         let ns = match self.fused_row_min {
             // Another node's kernel computes it, in registers.
             _ if node.is_epilogue() => 0.0,
@@ -293,6 +303,48 @@ mod tests {
         assert_eq!(times(None), [5.0, 8.0, 5.0, 9.0]);
         assert_eq!(times(Some(16)), [0.0, 3.0, 5.0, 9.0]);
         assert_eq!(times(Some(1 << 20)), [5.0, 8.0, 5.0, 9.0]);
+    }
+
+    /// Few columns into many: most of the bytes are of the result.
+    #[test]
+    fn products_with_more_bytes_than_the_samples_take_longer() {
+        let b = GraphBuilder::new("products");
+        let product = |name: &str, [rows, inner, columns]: [usize; 3]| {
+            let x = b.placeholder::<f32>("x", [rows, inner]).unwrap();
+            let y = b.placeholder::<f32>("y", [inner, columns]).unwrap();
+            b.named(name).matmul(x, y).unwrap();
+        };
+        product("square", [256, 256, 256]);
+        product("wide", [256, 16, 4096]);
+        let graph = b.finish();
+        // 1 ns per byte, and 100 ns per product.
+        let kernel = |family: &str, work: f64, ns: f64| MeasuredKernel {
+            family: family.to_owned(),
+            of: String::new(),
+            work,
+            ns,
+            spread_ns: 0.0,
+            hot_ns: None,
+        };
+        let calibration = Calibration {
+            kernels: vec![
+                kernel("elementwise", 0.0, 5.0),
+                kernel("elementwise", 1e8, 1e8 + 5.0),
+                kernel("matmul", 1.0, 100.0),
+            ],
+            ..Calibration::default()
+        };
+        let mut works = WorkKeys::of(&graph);
+        let mut time = |name: &str| {
+            let node = graph.find_node(name).unwrap();
+            calibration.predict(&works.work(node)).unwrap().ns
+        };
+        // 256 is one of the sizes that are measured.
+        let of_square = 3.0 * 256.0 * 256.0 * 4.0;
+        let of_wide = 4.0 * (256.0 * 16.0 + 16.0 * 4096.0 + 256.0 * 4096.0);
+        assert!((time("square") - 100.0).abs() < 1.0, "{}", time("square"));
+        let more = time("wide") - 100.0;
+        assert!((more - (of_wide - of_square)).abs() < 1.0, "{more}");
     }
 
     #[test]

@@ -2,6 +2,9 @@
 //! stand for it.
 
 use std::sync::Arc;
+use std::sync::OnceLock;
+
+use rustc_hash::FxHashMap;
 
 use super::source::NodeWork;
 use crate::builder::Axes;
@@ -82,14 +85,46 @@ impl Family {
             )
     }
 
+    /// Returns the bytes that a node of so many floating-point operations reads and writes if it
+    /// is like the samples: between two of them, and beyond, as a power of the operations. 0 if
+    /// the family's work is bytes.
+    pub(super) fn sample_bytes(&self, flops: f64) -> f64 {
+        static SAMPLES: OnceLock<FxHashMap<&str, Vec<(f64, f64)>>> = OnceLock::new();
+        let samples = SAMPLES.get_or_init(|| {
+            let of_family = |family: &Family| {
+                let works = family.samples().map(|sample| {
+                    let index = sample.node.index();
+                    let bytes = sample.graph.traffic_bytes()[index];
+                    (sample.graph.flops()[index], bytes_to_f64(bytes))
+                });
+                works.collect()
+            };
+            let by_flops = families().iter().filter(|it| it.unit == WorkUnit::Flops);
+            by_flops.map(|it| (it.name, of_family(it))).collect()
+        });
+        let Some(samples) = samples.get(self.name) else {
+            return 0.0;
+        };
+        let above = samples.partition_point(|&(of_sample, _)| of_sample < flops);
+        let second = above.clamp(1, samples.len() - 1);
+        let ((flops_1, bytes_1), (flops_2, bytes_2)) = (samples[second - 1], samples[second]);
+        let power = (bytes_2 / bytes_1).ln() / (flops_2 / flops_1).ln();
+        bytes_1 * (flops / flops_1).powf(power)
+    }
+
     /// Returns the work of a node of the family.
     pub(super) fn work(&self, flops: f64, traffic_bytes: u64) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         match self.unit {
             WorkUnit::Flops => flops,
-            WorkUnit::Bytes => traffic_bytes as f64,
+            WorkUnit::Bytes => bytes_to_f64(traffic_bytes),
         }
     }
+}
+
+/// Converts a number of bytes for an estimate.
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+pub(super) fn bytes_to_f64(bytes: u64) -> f64 {
+    bytes as f64
 }
 
 impl Sample {
@@ -249,7 +284,11 @@ pub(super) fn families() -> &'static [Family] {
             "local response normalization",
             Bytes,
             &[2, 4, 8, 16, 32],
-            |b, side| b.op("LRN").input(input(b, &[1, side, side, 16])?).finish(),
+            |b, side| {
+                // As networks use it: a power that is no square root.
+                let op = b.op("LRN").input(input(b, &[1, side, side, 16])?);
+                op.attr("alpha", 1e-4f32).attr("beta", 0.75f32).finish()
+            },
         ),
         family("resizing", Bytes, &[2, 8, 32, 64], |b, side| {
             let x = input(b, &[1, side, side, 16])?;
@@ -360,8 +399,9 @@ pub(super) fn families() -> &'static [Family] {
             Flops,
             &[4, 8, 16, 32, 64],
             |b, side| {
-                let x = input(b, &[1, side, side, FEW / 2])?;
-                let filters = weights(b, &[3, 3, FEW / 2, FEW])?;
+                // The first layer of networks for images.
+                let x = input(b, &[1, side, side, 3])?;
+                let filters = weights(b, &[3, 3, 3, 32])?;
                 Ok(b.conv2d(x, filters, Conv2d::new(Padding::Same))?
                     .operation())
             },
@@ -483,5 +523,32 @@ mod tests {
                 least = amount;
             }
         }
+    }
+
+    #[test]
+    fn samples_have_their_own_bytes_and_others_have_bytes_between_them() {
+        let mut n_checked = 0;
+        for family in families() {
+            let mut before = (0.0, 0.0);
+            for sample in family.samples() {
+                let work = WorkKeys::of(&sample.graph).work(sample.node);
+                let (flops, bytes) = (work.flops(), bytes_to_f64(work.traffic_bytes()));
+                let of_sample = family.sample_bytes(flops);
+                if family.unit == WorkUnit::Bytes {
+                    assert_eq!(of_sample, 0.0);
+                    continue;
+                }
+                let what = sample.describe();
+                assert!(
+                    (of_sample / bytes - 1.0).abs() < 1e-9,
+                    "{what}: {of_sample}"
+                );
+                let between = family.sample_bytes(f64::midpoint(before.0, flops));
+                assert!(before.1 < between && between < bytes, "{what}: {between}");
+                before = (flops, bytes);
+                n_checked += 1;
+            }
+        }
+        assert!(n_checked > 50, "{n_checked}");
     }
 }

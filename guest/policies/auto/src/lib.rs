@@ -6,8 +6,10 @@
 //!
 //! Costs are not exact, and a plan over several devices depends on more of them than a plan on one.
 //! So the graph leaves the best device only if the run becomes shorter by a margin: 25 % if the
-//! rates of a device are documented defaults, 5 % if all are measured or stated by a cluster file,
-//! nothing if the app states what its tasks take.
+//! rates of a device are documented defaults, 15 % if all are measured, 5 % if the nodes themselves
+//! were measured or a cluster file states the rates, nothing if the app states what its tasks take.
+//! The first two are about the error of a typical prediction (`placewright bench prediction`). A
+//! search finds the plan that errors favour most.
 
 use placewright_guest::Config;
 use placewright_guest::ConfigError;
@@ -25,8 +27,14 @@ use policy_search::Search;
 /// The margin where a device has documented rates.
 const MARGIN_OF_DEFAULTS: f64 = 0.25;
 
-/// The margin where the rates of all devices are measured, or stated by a cluster file.
-const MARGIN_OF_MEASURED: f64 = 0.05;
+/// The margin where the rates of all devices are measured.
+const MARGIN_OF_MEASURED: f64 = 0.15;
+
+/// The margin where the nodes were measured on all devices, or a cluster file states the rates.
+const MARGIN_OF_KNOWN: f64 = 0.05;
+
+/// The part of all costs that may be estimated where the nodes count as measured.
+const ESTIMATED_MAX: f64 = 0.1;
 
 /// The policy.
 #[derive(Debug, Default)]
@@ -48,7 +56,7 @@ impl Policy for Auto {
         Setting {
             // What applies if the user sets none: `Search` does without.
             description: "the gain, as a part of the run, for which a graph leaves one device; if unset, 0.25 with \
-                default rates, 0.05 with measured ones, 0 with stated times",
+                default rates, 0.15 with measured ones, 0.05 with measured nodes or stated rates, 0 with stated times",
             ..Search::SETTINGS[1]
         },
         Search::SETTINGS[2],
@@ -81,13 +89,28 @@ impl Policy for Auto {
 
 /// Returns the margin that fits the source of the costs.
 fn margin(graph: &Graph<'_>, devices: &DeviceSet<'_>) -> f64 {
-    if graph.option("stated-costs") == Some("true") {
+    let is_stated = |what: &str| graph.option(what) == Some("true");
+    if is_stated("stated-costs") {
         0.0
+    } else if is_stated("stated-rates") || are_measured(graph) {
+        MARGIN_OF_KNOWN
     } else if devices.calibrated().iter().all(|&is| is != 0) {
         MARGIN_OF_MEASURED
     } else {
         MARGIN_OF_DEFAULTS
     }
+}
+
+/// Returns whether nearly all of what nodes take on all devices was measured in runs.
+fn are_measured(graph: &Graph<'_>) -> bool {
+    let (mut all_ns, mut estimated_ns) = (0.0, 0.0);
+    for (&ns, &samples) in graph.costs().iter().zip(graph.cost_samples()) {
+        if ns.is_finite() {
+            all_ns += ns;
+            estimated_ns += if samples == 0 { ns } else { 0.0 };
+        }
+    }
+    all_ns > 0.0 && estimated_ns <= ESTIMATED_MAX * all_ns
 }
 
 export_policy!(Auto, feature = "export");
@@ -124,6 +147,35 @@ mod tests {
         assert_eq!(of_auto.metrics, of_search.metrics);
         let none = auto(&[("effort", "0")], &graph, &devices);
         assert_eq!(none.metric("evaluations"), Some(0.0));
+    }
+
+    #[test]
+    fn the_better_costs_are_known_the_smaller_a_gain_counts() {
+        let mut devices = cluster("1xA,1xB").with_links(0.0, 0.0);
+        let mut builder = GraphBuilder::new(&devices);
+        builder.node("large", &[1_000.0, 120.0]);
+        builder.node("other", &[30.0, 20.0]);
+        let graph = builder.build();
+        let place = |graph: &TestGraph, devices: &TestDevices| auto(&[], graph, devices).devices;
+        let is_split = [1, 0];
+        // The gain of 14 % is less than the error of measured rates.
+        assert_ne!(place(&graph, &devices), is_split);
+        devices.calibrated = vec![1, 0];
+        assert_ne!(place(&graph, &devices), is_split);
+        devices.calibrated = vec![1, 1];
+        assert_ne!(place(&graph, &devices), is_split);
+        let mut measured = graph.clone();
+        measured.cost_samples.fill(4);
+        assert_eq!(place(&measured, &devices), is_split);
+        measured.cost_samples[3] = 0;
+        assert_eq!(place(&measured, &devices), is_split, "little is estimated");
+        measured.cost_samples[0] = 0;
+        assert_ne!(place(&measured, &devices), is_split, "much is estimated");
+        for option in ["stated-rates", "stated-costs"] {
+            let mut stated = graph.clone();
+            stated.options.push((option.to_owned(), "true".to_owned()));
+            assert_eq!(place(&stated, &devices), is_split, "{option}");
+        }
     }
 
     #[test]

@@ -2885,7 +2885,8 @@ pub mod placewright {
             impl Graph {
                 #[allow(unused_unsafe, clippy::all)]
                 /// Open-ended: "allow-soft-placement", "graph-name", "stated-costs" (the app states what nodes
-                /// take, so costs are not estimates), ...
+                /// take, so costs are not estimates), "stated-rates" (a cluster file states the rates of all
+                /// devices, so they are not measured), ...
                 #[allow(async_fn_in_trait)]
                 pub fn options(&self) -> _rt::Vec<Property> {
                     unsafe {
