@@ -398,8 +398,8 @@ impl<'w, 'g> Walk<'w, 'g> {
         None
     }
 
-    /// Collects a group and others that are connected with it: some of those on its device that may
-    /// move to `to`, and perhaps some of those there, which then move to its device.
+    /// Collects a group and some that are connected with it: on its device, those that may move to
+    /// `to`; every other time also those on `to` that may move to its device.
     fn find_region(&mut self, group: &MovableGroup, to: u32, random: &mut Random) {
         let (graph, movable) = (self.graph, self.movable);
         let from = self.devices[group.node as usize];

@@ -51,8 +51,8 @@ const LOOKAHEAD_TRIALS_MAX: usize = 1 << 20;
 /// Effort that is worth one evaluation per group that has a choice. Small graphs need no more.
 const EFFORT_PER_GROUP: u64 = 2_000;
 
-/// Effort that is worth one evaluation however few groups have a choice: a few groups have many
-/// start orders.
+/// Effort that is worth one evaluation, however few groups have a choice: the rounds of a search
+/// need some hundred evaluations each.
 const EFFORT_PER_EVALUATION: u64 = 250;
 
 /// With fewer evaluations per group, a search finds next to nothing.

@@ -36,8 +36,8 @@ pub(super) struct Contexts {
     is_deferred: Vec<bool>,
     /// Per step whether it is a copy that may end later than it starts; empty if no step is.
     copies_later: Vec<bool>,
-    /// Per device the size, in bytes, from which it uses the host's tensors in place; empty if it
-    /// was not asked.
+    /// Per device the size, in bytes, from which it uses the host's tensors in place; `None` if it
+    /// copies all.
     shared_bytes_min: Vec<Option<usize>>,
 }
 
