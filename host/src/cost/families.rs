@@ -34,6 +34,10 @@ const FEW: usize = 8;
 const TINY_POSITIONS_MAX: usize = 81;
 const SMALL_POSITIONS_MAX: usize = 324;
 
+/// Channels up to which the sums of a pointwise convolution are so short that kernels do not reach
+/// their rates.
+const SHALLOW_MAX: usize = 128;
+
 /// Numbers in the tensors of kernels whose time depends on their bytes: 4 bytes to 4 MiB.
 const LENGTHS: [usize; 5] = [1, 1 << 8, 1 << 12, 1 << 16, 1 << 20];
 
@@ -157,9 +161,12 @@ pub(super) fn family_of(node: &NodeWork<'_>) -> Option<&'static Family> {
             let n_positions = n_positions(node);
             match [0, 1, 2].map(|axis| dim(node, 1, axis)) {
                 [.., Some(channels)] if is_grouped(node, channels) => "grouped convolution",
-                [Some(1), Some(1), _] => match n_positions {
+                [Some(1), Some(1), channels] => match n_positions {
                     Some(..=TINY_POSITIONS_MAX) => "pointwise convolution of 7 x 7",
                     Some(..=SMALL_POSITIONS_MAX) => "pointwise convolution of 14 x 14",
+                    _ if channels.is_some_and(|n| n <= SHALLOW_MAX) => {
+                        "shallow pointwise convolution"
+                    }
                     _ => "pointwise convolution",
                 },
                 [.., Some(channels)] if channels <= FEW => "convolution of few channels",
@@ -428,8 +435,14 @@ pub(super) fn families() -> &'static [Family] {
         family(
             "pointwise convolution",
             Flops,
-            &[19, 64, 128, 256],
-            |b, channels| conv(b, [1, 1], image_side(channels), channels),
+            &[16, 64, 256, 512],
+            |b, n_filters| pointwise(b, 256, n_filters),
+        ),
+        family(
+            "shallow pointwise convolution",
+            Flops,
+            &[8, 64, 256, 1024],
+            |b, n_filters| pointwise(b, 64, n_filters),
         ),
         family(
             "pointwise convolution of 14 x 14",
@@ -483,6 +496,13 @@ fn conv(
 ) -> Result<Operation, BuildError> {
     let x = input(b, &[1, side, side, channels])?;
     let filters = weights(b, &[window[0], window[1], channels, channels])?;
+    let options = Conv2d::new(Padding::Same);
+    Ok(b.conv2d(x, filters, options)?.operation())
+}
+
+fn pointwise(b: &Scope, n_channels: usize, n_filters: usize) -> Result<Operation, BuildError> {
+    let x = input(b, &[1, 28, 28, n_channels])?;
+    let filters = weights(b, &[1, 1, n_channels, n_filters])?;
     let options = Conv2d::new(Padding::Same);
     Ok(b.conv2d(x, filters, options)?.operation())
 }
