@@ -57,7 +57,10 @@ fn the_program_of_an_app() {
 
     // Its rates are measured as far as it has kernels; the host's processor has them all. Other
     // tests compute at the same time.
-    let measured = json(program("devices --calibrate --force --json", &[]));
+    let measured = json(program(
+        "devices --calibrate --force --seconds 2 --json",
+        &[],
+    ));
     let calibration = &measured["devices"][1]["calibration"];
     for figure in ["launch_ns", "wait_ns", "elementwise_bytes_per_s"] {
         assert!(calibration[figure].is_f64(), "{figure}: {calibration}");

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
@@ -20,6 +21,7 @@ use super::output::Output;
 use super::output_file;
 use super::progress::Progress;
 use super::table::Table;
+use super::timing::parse_seconds;
 use super::units::count;
 use super::units::show_bytes;
 use super::units::show_ns;
@@ -61,13 +63,18 @@ pub(super) struct DevicesArgs {
     /// Measure the rates of each device and of its link with the host.
     ///
     /// The rates, and the times of kernels by family and size, are kept in the cache folder; `run`
-    /// and `place` plan with them from then on. It takes less than ten seconds per device, which
-    /// should be idle.
+    /// and `place` plan with them from then on. It takes about a minute per device, which should be
+    /// idle.
     #[arg(long, help_heading = "Devices", conflicts_with = "no_calibration")]
     calibrate: bool,
     /// Keep measured rates although other programs were computing meanwhile.
     #[arg(long, help_heading = "Devices", requires = "calibrate")]
     force: bool,
+    /// Seconds of timings per device; with more, slow devices reach larger sizes.
+    ///
+    /// The first call of each kernel comes on top: a driver may compile it. 24 if this is not given.
+    #[arg(long, value_name = "S", value_parser = parse_seconds, help_heading = "Devices", requires = "calibrate")]
+    seconds: Option<Duration>,
     #[command(flatten)]
     cluster: ClusterArgs,
     /// Describe these devices in a cluster file, with their measured rates.
@@ -234,7 +241,12 @@ pub(super) fn run(args: &DevicesArgs, registry: &Registry, output: &mut Output) 
     };
     let shows_kernels = args.calibrate;
     let calibrated = if args.calibrate {
-        measure(&devices, &registry.kernels(), args.force, output)
+        let options = args
+            .seconds
+            .map_or_else(CalibrateOptions::default, |budget| {
+                CalibrateOptions::default().with_budget(budget)
+            });
+        measure(&devices, &registry.kernels(), &options, args.force, output)
     } else {
         known(&devices, &args.devices, output)
     };
@@ -325,6 +337,7 @@ struct Calibrated {
 fn measure(
     devices: &DeviceSet,
     kernels: &KernelRegistry,
+    options: &CalibrateOptions,
     keeps_all: bool,
     output: &Output,
 ) -> Calibrated {
@@ -354,8 +367,7 @@ fn measure(
                 let mut begins = |part: &'static str| {
                     progress.set_message(format!("measuring {name}: {part}"));
                 };
-                let options = CalibrateOptions::default();
-                let found = calibrate_with_progress(&**device, kernels, &options, &mut begins);
+                let found = calibrate_with_progress(&**device, kernels, options, &mut begins);
                 found
                     .map_err(|error| error.to_string())
                     .and_then(|found| refuse_if_busy(found, name, keeps_all))
@@ -373,7 +385,7 @@ fn measure(
         let (Some(first), Some(second)) = (devices.get(first), devices.get(second)) else {
             continue;
         };
-        match calibrate_pair(&**first, &**second, &CalibrateOptions::default()) {
+        match calibrate_pair(&**first, &**second, options) {
             Ok(link) => links.extend(link.map(|link| (first, second, link))),
             Err(err) => output.note(err),
         }

@@ -35,6 +35,17 @@ impl Timing {
     }
 }
 
+/// Parses a time in seconds, such as `2` or `0.5`.
+pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text
+        .parse()
+        .ok()
+        .filter(|seconds| (0.0..=3600.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| {
+        format!("`{text}` is not a time; expected seconds such as 0.5, at most 3600")
+    })
+}
+
 /// Returns the result of `work`, and its time.
 pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let started = Instant::now();

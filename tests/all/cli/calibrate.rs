@@ -15,8 +15,8 @@ use super::model;
 use super::run_with_cache;
 
 fn devices(line: &str, cache: &Path) -> Ran {
-    // Other tests compute at the same time.
-    let line = line.replace("--calibrate", "--calibrate --force");
+    // Other tests compute at the same time. What is measured needs not be exact.
+    let line = line.replace("--calibrate", "--calibrate --force --seconds 2");
     run_with_cache(args(&format!("devices --threads 1 {line}"), &[]), cache).expect(0)
 }
 
@@ -112,7 +112,8 @@ fn rates_that_are_measured_on_a_busy_machine_are_not_kept() {
     let folder = folder();
     let cache = folder.path().join("cache");
     let is_done = AtomicBool::new(false);
-    let line = "devices --threads 1 --device-count SYCL=0 --device-count GPU=0 --calibrate";
+    let line =
+        "devices --threads 1 --device-count SYCL=0 --device-count GPU=0 --calibrate --seconds 2";
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {

@@ -172,7 +172,7 @@ fn this_machine_on_paper_predicts_what_the_machine_predicts() {
     let (folder, cache) = (folder(), folder());
     let cluster = path_in(&folder, "here.toml");
     let run = |line: &str, paths: &[&str]| run_with_cache(args(line, paths), cache.path());
-    let line = "devices --device-count CPU=2 --threads 2 --calibrate --force --export-cluster {}";
+    let line = "devices --device-count CPU=2 --threads 2 --calibrate --force --seconds 2 --export-cluster {}";
     run(line, &[&cluster]).expect(0);
     for name in [
         "bert_tiny.skel.pb",

@@ -112,7 +112,7 @@ fn a_machine_with_a_sycl_device_on_paper_predicts_what_the_machine_predicts() {
         output.stdout
     };
     let devices = "--device-count SYCL=1 --device-count GPU=0 --threads 1";
-    let export = format!("devices {devices} --calibrate --force --export-cluster {{}}");
+    let export = format!("devices {devices} --calibrate --force --seconds 2 --export-cluster {{}}");
     run(&export, &[&cluster]);
     for name in ["wide_branch.skel.pb", "small_cnn_fbn.skel.pb"] {
         for policy in ["priority", "heft"] {

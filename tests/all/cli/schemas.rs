@@ -230,7 +230,10 @@ fn devices_and_policies_match_their_schemas() {
     };
     check("devices", &run("devices --json", 0));
     check("devices", &run("devices --device-count CPU=2 --json", 0));
-    check("devices", &run("devices --threads 1 --calibrate --json", 0));
+    check(
+        "devices",
+        &run("devices --threads 1 --calibrate --seconds 2 --json", 0),
+    );
     check("devices", &run("devices --device-count TPU=1 --json", 1));
 
     check("policy list", &run("policy list --json", 0));

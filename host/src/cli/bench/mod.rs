@@ -30,14 +30,13 @@ mod turns;
 mod work;
 mod worker;
 
-use std::time::Duration;
-
 use anyhow::Result;
 use clap::Subcommand;
 use serde::Serialize;
 
 use super::Outcome;
 use super::output::Output;
+use super::timing::parse_seconds;
 use crate::registry::Registry;
 
 #[derive(Debug, Subcommand)]
@@ -98,15 +97,4 @@ pub(super) fn run(
         BenchCommand::Serve(args) => serve::run(args, registry, output),
         BenchCommand::Worker => worker::run(registry, output),
     }
-}
-
-/// Parses a time in seconds, such as `2` or `0.5`.
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text
-        .parse()
-        .ok()
-        .filter(|seconds| (0.0..=3600.0).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| {
-        format!("`{text}` is not a time; expected seconds such as 0.5, at most 3600")
-    })
 }
