@@ -12,7 +12,10 @@ use std::fmt;
 use std::panic;
 use std::process::Command;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::thread;
+use std::time::Duration;
+use std::time::Instant;
 
 use libtest_mimic::Arguments;
 use libtest_mimic::Completion;
@@ -60,12 +63,21 @@ impl Test {
 
     fn trial(&'static self, arguments: &Arguments) -> Trial {
         let name = full_name(self.module, self.name);
+        let title = name.clone();
         // Drivers are queried only when a test needs one; this decides in advance which tests are
         // ignored.
         let is_ignored = (arguments.list || arguments.ignored)
             && matches!(needs::met(self.needs), Met::Ignored(_));
-        let trial = Trial::ignorable_test(name.clone(), move || match needs::met(self.needs) {
-            Met::Yes => in_thread(name, self.run),
+        let trial = Trial::ignorable_test(title, move || match needs::met(self.needs) {
+            Met::Yes => {
+                let start = Instant::now();
+                let result = in_thread(name.clone(), self.run);
+                TIMES
+                    .lock()
+                    .expect(UNPOISONED)
+                    .push((start.elapsed(), name));
+                result
+            }
             Met::Ignored(reason) => Ok(Completion::ignored_with(reason)),
             Met::Failed(reason) => Err(reason.into()),
         });
@@ -110,6 +122,28 @@ fn in_thread(name: String, run: Run) -> Result<Completion, Failed> {
     Ok(result.map(|()| Completion::Completed)?)
 }
 
+/// What each test took, and its name.
+static TIMES: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
+
+const UNPOISONED: &str = "pushing and sorting do not panic";
+
+/// Only tests that take longer are listed.
+const LISTED_MIN: Duration = Duration::from_secs(5);
+
+/// At most so many tests are listed.
+const LISTED_MAX: usize = 15;
+
+/// Prints the tests that took longest, so that the log of CI shows what to make faster.
+#[expect(clippy::print_stdout, reason = "the output of a test program")]
+fn list_slow_tests() {
+    let mut times = TIMES.lock().expect(UNPOISONED);
+    times.sort_by(|a, b| b.cmp(a));
+    let slow = times.iter().filter(|(time, _)| *time >= LISTED_MIN);
+    for (time, name) in slow.take(LISTED_MAX) {
+        println!("slow: {name}: {:.0} s", time.as_secs_f64());
+    }
+}
+
 thread_local! {
     /// Panic messages on the thread of a test, because many tests expect panics and pass; `None` on
     /// other threads.
@@ -118,7 +152,6 @@ thread_local! {
 
 /// Keeps the panic messages of test threads in case the test fails. Other panics are printed at
 /// once.
-/// printed at once.
 fn keep_panic_messages() {
     let print = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -195,7 +228,9 @@ pub(crate) fn main() -> ExitCode {
         keep_panic_messages();
     }
     trials.sort_by(|a, b| a.name().cmp(b.name()));
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    list_slow_tests();
+    conclusion.exit_code()
 }
 
 #[test]

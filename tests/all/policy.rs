@@ -31,10 +31,14 @@ fn sandboxed_and_native_builds_give_the_same_plan() {
     let engine = PolicyEngine::new(limits.clone()).unwrap();
     let options = PlaceOptions::default().with_seed(7);
     for shipped in ShippedPolicy::all() {
-        let mut sandboxed = engine.load(shipped.name(), shipped.wasm(), &[]).unwrap();
+        let settings = sample::quick(shipped);
+        let mut sandboxed = engine
+            .load(shipped.name(), shipped.wasm(), &settings)
+            .unwrap();
         for candidates in samples() {
             let wasm = sandboxed.place(&candidates, &options).unwrap();
-            let native = place_natively(shipped, &[], &candidates, &options, &limits).unwrap();
+            let native =
+                place_natively(shipped, &settings, &candidates, &options, &limits).unwrap();
             assert_eq!(
                 wasm.proposal,
                 native.proposal,
@@ -61,9 +65,12 @@ fn plans_under_fuel_are_byte_equal_across_runs_and_from_the_cache() {
     let candidates = sample::sample(1000, 5);
     for shipped in ShippedPolicy::all() {
         let mut plans = Vec::new();
+        let settings = sample::quick(shipped);
         for is_cached in [false, true] {
             let engine = engine();
-            let mut policy = engine.load(shipped.name(), shipped.wasm(), &[]).unwrap();
+            let mut policy = engine
+                .load(shipped.name(), shipped.wasm(), &settings)
+                .unwrap();
             assert_eq!(policy.load_report().is_cached, is_cached);
             for _ in 0..2 {
                 plans.push(policy.place(&candidates, &PlaceOptions::default()).unwrap());
@@ -166,7 +173,8 @@ fn modules_and_components_both_load() {
             .encode()
             .unwrap();
         let plans = [shipped.wasm(), &component].map(|bytes| {
-            let mut policy = engine.load(shipped.name(), bytes, &[]).unwrap();
+            let settings = sample::quick(shipped);
+            let mut policy = engine.load(shipped.name(), bytes, &settings).unwrap();
             let answer = policy.place(&candidates, &PlaceOptions::default()).unwrap();
             answer.proposal
         });
@@ -441,7 +449,10 @@ fn shipped_policies_explain_every_node_if_asked() {
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
     let limits = PolicyLimits::default();
     for shipped in ShippedPolicy::all() {
-        let mut policy = engine.load(shipped.name(), shipped.wasm(), &[]).unwrap();
+        let settings = sample::quick(shipped);
+        let mut policy = engine
+            .load(shipped.name(), shipped.wasm(), &settings)
+            .unwrap();
         for candidates in [sample::constrained(), sample::sample(300, 3)] {
             let place = |policy: &mut LoadedPolicy, is_wanted| {
                 let options = PlaceOptions::default().with_explain_wanted(is_wanted);
@@ -462,7 +473,8 @@ fn shipped_policies_explain_every_node_if_asked() {
             assert!(plain.proposal.explanations.is_empty());
             assert_eq!(plain.proposal.devices, explained.proposal.devices);
             let options = PlaceOptions::default().with_explain_wanted(true);
-            let native = place_natively(shipped, &[], &candidates, &options, &limits).unwrap();
+            let native =
+                place_natively(shipped, &settings, &candidates, &options, &limits).unwrap();
             assert_eq!(native.proposal, explained.proposal);
         }
     }

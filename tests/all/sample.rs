@@ -10,7 +10,6 @@ use placewright::graph::{
     AttrSet, AttrValue, Graph, GraphAssembler, Input, NodeId, NodeSpec, Output, Work,
 };
 use placewright::names::DeviceId;
-#[cfg(feature = "cli")]
 use placewright::policy::ShippedPolicy;
 use placewright::tensor::{DType, PartialShape};
 #[cfg(any(feature = "cli", all(feature = "cuda", feature = "opencl")))]
@@ -25,6 +24,16 @@ use crate::fakes::FakeDevice;
 pub(crate) fn varied_policies() -> [ShippedPolicy; 4] {
     let find = |name| ShippedPolicy::find(name).expect("shipped");
     ["priority", "heft", "hbmct", "round-robin"].map(find)
+}
+
+/// Returns settings with which a policy answers soon: searches are short. For tests to which it
+/// does not matter how good a plan is.
+pub(crate) fn quick(policy: ShippedPolicy) -> Vec<(String, String)> {
+    let effort = || ("effort".to_owned(), "5000".to_owned());
+    match policy.name() {
+        "auto" | "search" => vec![effort()],
+        _ => Vec::new(),
+    }
 }
 
 /// Requests `n` CPU devices and no other, whatever the machine has.

@@ -46,6 +46,7 @@ use proptest::prelude::*;
 
 use super::TASK;
 use crate::fakes::FakeDevice;
+use crate::sample;
 
 /// A node of a graph under construction.
 #[derive(Debug, Clone)]
@@ -485,13 +486,18 @@ fn policy_configuration_seed_and_limits_are_the_policys_part() {
 #[test]
 fn one_identity_gives_the_same_bytes_in_every_engine_and_natively() {
     for shipped in ShippedPolicy::all() {
+        let settings = sample::quick(shipped);
         let saved = |inputs: &Inputs| {
             let engine = PolicyEngine::new(limits()).unwrap();
             let request = PolicyRequest::new(shipped).with_strict(true);
+            let request = settings.iter().fold(request, |request, (key, value)| {
+                request.with_setting(key, value)
+            });
             let candidates = inputs.candidates();
             let (placement, report) = place_with_ladder(&engine, &candidates, &request).unwrap();
             let native =
-                place_natively(shipped, &[], &candidates, &request.options, &limits()).unwrap();
+                place_natively(shipped, &settings, &candidates, &request.options, &limits())
+                    .unwrap();
             let native = check(&candidates, native.proposal).unwrap();
             let json = |placement| {
                 SavedPlacement::new(placement, shipped.name(), 0, [])

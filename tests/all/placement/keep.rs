@@ -33,6 +33,7 @@ use super::TASK;
 use super::kernels;
 use super::propose;
 use crate::fakes::FakeDevice;
+use crate::sample;
 
 /// Devices by type, index and capacity in bytes.
 fn devices(all: &[(&str, u32, u64)]) -> Arc<DeviceSet> {
@@ -68,7 +69,8 @@ fn settled(kept: &Kept) -> Vec<(Placement, Replacement)> {
     ShippedPolicy::all()
         .map(|policy| {
             let limits = PolicyLimits::default();
-            let answer = place_natively(policy, &[], kept.candidates(), &options, &limits);
+            let settings = sample::quick(policy);
+            let answer = place_natively(policy, &settings, kept.candidates(), &options, &limits);
             let placement = check(kept.candidates(), answer.unwrap().proposal).unwrap();
             kept.clone().settle(placement).unwrap()
         })
@@ -427,7 +429,9 @@ proptest! {
         let ask = |candidates: &Candidates| {
             let limits = PolicyLimits::default();
             let options = PlaceOptions::default();
-            let answer = place_natively(policies[policy], &[], candidates, &options, &limits).ok()?;
+            let settings = sample::quick(policies[policy]);
+            let answer = place_natively(policies[policy], &settings, candidates, &options, &limits);
+            let answer = answer.ok()?;
             check(candidates, answer.proposal).ok()
         };
         let Ok(first) = enumerate(&graph, &devices(&all), &kernels(), &PlacementOptions::default()) else {

@@ -28,6 +28,8 @@ use proptest::test_runner::TestRunner;
 use case::Case;
 use oracle::Rules;
 
+use crate::sample;
+
 /// Checks every policy, and every rejection.
 #[test]
 fn placements_of_random_graphs_obey_every_rule_or_none_is_possible() {
@@ -151,13 +153,10 @@ fn policies() -> Vec<LoadedPolicy> {
     let cache = CacheFolder::open(concat!(env!("CARGO_TARGET_TMPDIR"), "/policies")).ok();
     let engine = PolicyEngine::with_cache(PolicyLimits::default(), cache).unwrap();
     let load = |policy: ShippedPolicy| {
-        // Searches are short, so that there is time for many graphs.
-        let effort = [("effort".to_owned(), "5000".to_owned())];
-        let settings = match policy.name() {
-            "auto" | "search" => &effort[..],
-            _ => &[],
-        };
-        engine.load(policy.name(), policy.wasm(), settings).unwrap()
+        let settings = sample::quick(policy);
+        engine
+            .load(policy.name(), policy.wasm(), &settings)
+            .unwrap()
     };
     ShippedPolicy::all().map(load).collect()
 }
