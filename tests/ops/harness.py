@@ -54,7 +54,7 @@ def expect(cases):
                 try:
                     case.expected = run.run(case.fetches)
                 except Exception as error:  # noqa: BLE001
-                    case.error = error.message
+                    case.error = getattr(error, "message", str(error))
     return graph
 
 
