@@ -72,7 +72,8 @@ pub(super) struct DevicesArgs {
     force: bool,
     /// Seconds of timings per device; with more, slow devices reach larger sizes.
     ///
-    /// The first call of each kernel comes on top: a driver may compile it. 24 if this is not given.
+    /// The default is 24. The first call of each kernel, in which a driver may compile it, comes on
+    /// top.
     #[arg(long, value_name = "S", value_parser = parse_seconds, help_heading = "Devices", requires = "calibrate")]
     seconds: Option<Duration>,
     #[command(flatten)]
