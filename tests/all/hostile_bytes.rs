@@ -2,17 +2,11 @@
 //! rejects each of them before it is compiled.
 
 use std::fmt::Write;
-use std::time::Duration;
-use std::time::Instant;
 
 use placewright::policy::Fault;
 use placewright::policy::PolicyEngine;
 use placewright::policy::PolicyErrorKind;
 use placewright::policy::PolicyLimits;
-
-/// Far more than the check of a few hundred kilobytes takes, and far less than the compilation of
-/// any of these took.
-const LIMIT: Duration = Duration::from_secs(20);
 
 /// Makes a component look like a policy.
 const EXPORTS: &str = r#" (instance $i)
@@ -24,9 +18,7 @@ fn refused(text: &str) -> &'static str {
     let body = text.strip_suffix(')').unwrap();
     let bytes = wat::parse_str(format!("{body}{EXPORTS})")).unwrap();
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
-    let started = Instant::now();
     let error = engine.load("hostile", &bytes, &[]).unwrap_err();
-    assert!(started.elapsed() < LIMIT, "{error}");
     assert_eq!(error.fault(), Fault::Guest);
     let text = error.to_string();
     let PolicyErrorKind::TooComplex {
@@ -176,9 +168,7 @@ fn a_component_within_20_000() {
     bytes.extend(leb128(inner.len()));
     bytes.extend(inner);
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
-    let started = Instant::now();
     let error = engine.load("hostile", &bytes, &[]).unwrap_err();
-    assert!(started.elapsed() < LIMIT, "{error}");
     assert_eq!(error.kind.reason(), "too-complex", "{error}");
 }
 
@@ -194,9 +184,7 @@ fn metadata_within_metadata() {
     bytes.extend(section(inner.len()));
     bytes.extend(inner);
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
-    let started = Instant::now();
     let error = engine.load("hostile", &bytes, &[]).unwrap_err();
-    assert!(started.elapsed() < LIMIT, "{error}");
     assert_eq!(error.fault(), Fault::Guest, "{error}");
 }
 
@@ -230,10 +218,7 @@ fn loops_within_loops() {
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
     for n_locals in [1, 8, 60, 500, 3000] {
         let bytes = nested_loops(3000, n_locals);
-        let started = Instant::now();
         let error = engine.load("hostile", &bytes, &[]).unwrap_err();
-        let took = started.elapsed();
-        assert!(took < LIMIT, "{n_locals} locals: {took:?}, {error}");
         let is_refused = error.kind.reason() == "too-complex";
         // An accepted file is compiled in seconds, and lacks the required exports.
         let is_no_policy = matches!(*error.kind, PolicyErrorKind::NotAPolicy { .. });
