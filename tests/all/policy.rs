@@ -14,6 +14,9 @@ use placewright::store::CacheFolder;
 
 use crate::sample;
 
+/// Enough for a search of 2,000 nodes, the largest sample.
+const EFFORT: u32 = 300_000;
+
 fn samples() -> Vec<Candidates> {
     let devices = |n_cpus, n_gpus| sample::devices(n_cpus, n_gpus);
     let graph = sample::layered_graph;
@@ -31,7 +34,7 @@ fn sandboxed_and_native_builds_give_the_same_plan() {
     let engine = PolicyEngine::new(limits.clone()).unwrap();
     let options = PlaceOptions::default().with_seed(7);
     for shipped in ShippedPolicy::all() {
-        let settings = sample::quick(shipped);
+        let settings = sample::quick(shipped, EFFORT);
         let mut sandboxed = engine
             .load(shipped.name(), shipped.wasm(), &settings)
             .unwrap();
@@ -65,7 +68,7 @@ fn plans_under_fuel_are_byte_equal_across_runs_and_from_the_cache() {
     let candidates = sample::sample(1000, 5);
     for shipped in ShippedPolicy::all() {
         let mut plans = Vec::new();
-        let settings = sample::quick(shipped);
+        let settings = sample::quick(shipped, EFFORT);
         for is_cached in [false, true] {
             let engine = engine();
             let mut policy = engine
@@ -173,7 +176,7 @@ fn modules_and_components_both_load() {
             .encode()
             .unwrap();
         let plans = [shipped.wasm(), &component].map(|bytes| {
-            let settings = sample::quick(shipped);
+            let settings = sample::quick(shipped, EFFORT);
             let mut policy = engine.load(shipped.name(), bytes, &settings).unwrap();
             let answer = policy.place(&candidates, &PlaceOptions::default()).unwrap();
             answer.proposal
@@ -449,7 +452,7 @@ fn shipped_policies_explain_every_node_if_asked() {
     let engine = PolicyEngine::new(PolicyLimits::default()).unwrap();
     let limits = PolicyLimits::default();
     for shipped in ShippedPolicy::all() {
-        let settings = sample::quick(shipped);
+        let settings = sample::quick(shipped, EFFORT);
         let mut policy = engine
             .load(shipped.name(), shipped.wasm(), &settings)
             .unwrap();

@@ -26,12 +26,11 @@ pub(crate) fn varied_policies() -> [ShippedPolicy; 4] {
     ["priority", "heft", "hbmct", "round-robin"].map(find)
 }
 
-/// Returns settings with which a policy answers soon: searches are short. For tests to which it
-/// does not matter how good a plan is.
-pub(crate) fn quick(policy: ShippedPolicy) -> Vec<(String, String)> {
-    let effort = || ("effort".to_owned(), "5000".to_owned());
+/// Returns settings with which policies that search evaluate about `effort` nodes. For tests to
+/// which it does not matter how good a plan is.
+pub(crate) fn quick(policy: ShippedPolicy, effort: u32) -> Vec<(String, String)> {
     match policy.name() {
-        "auto" | "search" => vec![effort()],
+        "auto" | "search" => vec![("effort".to_owned(), effort.to_string())],
         _ => Vec::new(),
     }
 }

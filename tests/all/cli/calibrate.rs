@@ -15,7 +15,7 @@ use super::model;
 use super::run_with_cache;
 
 fn devices(line: &str, cache: &Path) -> Ran {
-    // Other tests compute at the same time. What is measured needs not be exact.
+    // Other tests compute at the same time. The figures need not be exact.
     let line = line.replace("--calibrate", "--calibrate --force --seconds 2");
     run_with_cache(args(&format!("devices --threads 1 {line}"), &[]), cache).expect(0)
 }

@@ -486,7 +486,7 @@ fn policy_configuration_seed_and_limits_are_the_policys_part() {
 #[test]
 fn one_identity_gives_the_same_bytes_in_every_engine_and_natively() {
     for shipped in ShippedPolicy::all() {
-        let settings = sample::quick(shipped);
+        let settings = sample::quick(shipped, 5_000);
         let saved = |inputs: &Inputs| {
             let engine = PolicyEngine::new(limits()).unwrap();
             let request = PolicyRequest::new(shipped).with_strict(true);

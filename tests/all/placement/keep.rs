@@ -69,7 +69,7 @@ fn settled(kept: &Kept) -> Vec<(Placement, Replacement)> {
     ShippedPolicy::all()
         .map(|policy| {
             let limits = PolicyLimits::default();
-            let settings = sample::quick(policy);
+            let settings = sample::quick(policy, 5_000);
             let answer = place_natively(policy, &settings, kept.candidates(), &options, &limits);
             let placement = check(kept.candidates(), answer.unwrap().proposal).unwrap();
             kept.clone().settle(placement).unwrap()
@@ -429,7 +429,7 @@ proptest! {
         let ask = |candidates: &Candidates| {
             let limits = PolicyLimits::default();
             let options = PlaceOptions::default();
-            let settings = sample::quick(policies[policy]);
+            let settings = sample::quick(policies[policy], 5_000);
             let answer = place_natively(policies[policy], &settings, candidates, &options, &limits);
             let answer = answer.ok()?;
             check(candidates, answer.proposal).ok()

@@ -153,7 +153,7 @@ fn policies() -> Vec<LoadedPolicy> {
     let cache = CacheFolder::open(concat!(env!("CARGO_TARGET_TMPDIR"), "/policies")).ok();
     let engine = PolicyEngine::with_cache(PolicyLimits::default(), cache).unwrap();
     let load = |policy: ShippedPolicy| {
-        let settings = sample::quick(policy);
+        let settings = sample::quick(policy, 5_000);
         engine
             .load(policy.name(), policy.wasm(), &settings)
             .unwrap()
