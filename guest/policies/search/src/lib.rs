@@ -53,7 +53,7 @@ const EFFORT_PER_GROUP: u64 = 2_000;
 
 /// Effort that is worth one evaluation, however few groups have a choice: the rounds of a search
 /// need some hundred evaluations each.
-const EFFORT_PER_EVALUATION: u64 = 250;
+const EFFORT_PER_EVALUATION: u64 = 50;
 
 /// With fewer evaluations per group, a search finds next to nothing.
 const GROUPS_PER_EVALUATION: u64 = 16;
