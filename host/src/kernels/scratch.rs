@@ -124,6 +124,17 @@ pub fn collected<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>, K
     Ok(collected)
 }
 
+/// Appends bytes to such a list.
+///
+/// # Errors
+/// As [`list`].
+pub fn append(list: &mut Vec<u8>, bytes: &[u8]) -> Result<(), KernelError> {
+    list.try_reserve(bytes.len())
+        .map_err(|_| out_of_memory(list.len().saturating_add(bytes.len())))?;
+    list.extend_from_slice(bytes);
+    Ok(())
+}
+
 /// Returns the error of an allocation that the system refused.
 pub(crate) fn out_of_memory(requested_bytes: usize) -> KernelError {
     KernelError::Tensor(TensorError::OutOfMemory(OutOfMemory {

@@ -30,6 +30,7 @@ use crate::kernels::printf::Notation;
 use crate::kernels::regex;
 use crate::kernels::regex::Rewrite;
 use crate::kernels::scratch;
+use crate::kernels::scratch::append;
 use crate::kernels::spread::Spread;
 use crate::kernels::spread::common_shape;
 use crate::kernels::strings;
@@ -49,8 +50,9 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     registry.register(def("StringLower").with_factory(|node| cased(node, false)));
     registry.register(def("StringUpper").with_factory(|node| cased(node, true)));
     registry.register(
-        def("StringStrip")
-            .with_factory(|_| map_strings(|string| Ok(strings::stripped(string).into()))),
+        def("StringStrip").with_factory(|_| {
+            map_strings(|string, bytes| append(bytes, strings::stripped(string)))
+        }),
     );
     registry.register(def("StringLength").with_factory(length));
     registry.register(
@@ -101,7 +103,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     registry.register(def("EncodeBase64").with_factory(|node| {
         let pads = bool_attr(node, "pad", false)?;
         let engine = base64_engine(pads);
-        map_strings(move |string| Ok(engine.encode(string).into_bytes().into()))
+        map_strings(move |string, bytes| append(bytes, engine.encode(string).as_bytes()))
     }));
     registry.register(
         def("Add")
@@ -110,11 +112,11 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     );
     registry.register(def("DecodeBase64").with_factory(|_| {
         let engine = base64_engine(false);
-        map_strings(move |string| {
+        map_strings(move |string, bytes| {
             let decoded = engine.decode(string).map_err(|error| {
                 KernelError::invalid(format!("Invalid character found in base64: {error}"))
             })?;
-            Ok(decoded.into())
+            append(bytes, &decoded)
         })
     }));
 }
@@ -166,26 +168,61 @@ pub(super) fn set_strings(
     context.set_output(index, Tensor::from_strings(shape.clone(), list)?)
 }
 
-/// Makes a kernel that maps each string of input 0 to another one.
+/// Strings that take about 20 us on one thread.
+const STRINGS_GRAIN: usize = 256;
+
+/// Sets output 0 to strings of the shape of input 0, on several threads. `write` appends string
+/// `index` to the empty `bytes`.
+fn set_written(
+    context: &KernelContext<'_>,
+    write: impl Fn(usize, &mut Vec<u8>) -> Result<(), KernelError> + Sync,
+) -> Result<(), KernelError> {
+    let shape = context.input(0)?.shape();
+    shape.size_bytes(DType::String).map_err(TensorError::from)?;
+    let mut strings = scratch::list(shape.n_elements())?;
+    strings.extend(std::iter::repeat_n(None, shape.n_elements()));
+    let threads = Threads::of(context);
+    threads.try_fill(
+        &mut strings,
+        1,
+        STRINGS_GRAIN,
+        |start, part: &mut [Option<Arc<[u8]>>]| {
+            let mut bytes = scratch::list(0)?;
+            for (index, string) in (start..).zip(part) {
+                bytes.clear();
+                write(index, &mut bytes)?;
+                *string = Some(Arc::from(&bytes[..]));
+            }
+            Ok(())
+        },
+    )?;
+    // An interrupted run has none for the rest.
+    let strings = strings.into_iter().map(Option::unwrap_or_default);
+    context.set_output(0, Tensor::from_strings(shape.clone(), strings.collect())?)
+}
+
+/// Makes a kernel that maps each string of input 0 to another one, which `map` appends to the empty
+/// `bytes`.
 fn map_strings(
-    map: impl Fn(&[u8]) -> Result<Arc<[u8]>, KernelError> + Send + Sync + 'static,
+    map: impl Fn(&[u8], &mut Vec<u8>) -> Result<(), KernelError> + Send + Sync + 'static,
 ) -> Made {
     kernel(move |context| {
-        let input = context.input(0)?;
-        let strings = input.as_strings()?.iter().map(|string| map(string));
-        set_strings(context, 0, input.shape(), strings)
+        let strings = context.input(0)?.as_strings()?;
+        set_written(context, |index, bytes| map(&strings[index], bytes))
     })
 }
 
-/// Makes a kernel that maps each string of input 0 to an element.
-fn map_to<T: Element>(
-    map: impl Fn(&[u8]) -> Result<T, KernelError> + Send + Sync + 'static,
-) -> Made {
-    kernel(move |context| {
-        let input = context.input(0)?;
-        let strings = input.as_strings()?;
-        context.fill_output(0, input.shape(), |out: &mut [T]| {
-            for (slot, string) in out.iter_mut().zip(strings) {
+/// Sets output 0 to elements of the shape of input 0, one per string, on several threads.
+fn set_mapped<T: Element>(
+    context: &KernelContext<'_>,
+    map: impl Fn(&[u8]) -> Result<T, KernelError> + Sync,
+) -> Result<(), KernelError> {
+    let input = context.input(0)?;
+    let strings = input.as_strings()?;
+    let threads = Threads::of(context);
+    context.fill_output(0, input.shape(), |out: &mut [T]| {
+        threads.try_fill(out, 1, 4 * STRINGS_GRAIN, |start, part| {
+            for (slot, string) in part.iter_mut().zip(&strings[start..]) {
                 *slot = map(string)?;
             }
             Ok(())
@@ -193,19 +230,32 @@ fn map_to<T: Element>(
     })
 }
 
+/// Makes a kernel that maps each string of input 0 to an element.
+fn map_to<T: Element>(
+    map: impl Fn(&[u8]) -> Result<T, KernelError> + Send + Sync + 'static,
+) -> Made {
+    kernel(move |context| set_mapped(context, &map))
+}
+
 /// TensorFlow `StringLower` and `StringUpper`.
 fn cased(node: &KernelConstruction<'_>, is_upper: bool) -> Made {
     let encoding = string_attr(node, "encoding", "")?;
     match encoding {
-        "" if is_upper => map_strings(|string| Ok(string.to_ascii_uppercase().into())),
-        "" => map_strings(|string| Ok(string.to_ascii_lowercase().into())),
-        "utf-8" => map_strings(move |string| {
+        "" => map_strings(move |string, bytes| {
+            append(bytes, string)?;
+            match is_upper {
+                true => bytes.make_ascii_uppercase(),
+                false => bytes.make_ascii_lowercase(),
+            }
+            Ok(())
+        }),
+        "utf-8" => map_strings(move |string, bytes| {
             let text = String::from_utf8_lossy(string);
             let text = match is_upper {
                 true => text.to_uppercase(),
                 false => text.to_lowercase(),
             };
-            Ok(text.into_bytes().into())
+            append(bytes, text.as_bytes())
         }),
         other => Err(KernelError::invalid(format!(
             "only utf-8 or '' (no encoding) is supported, received {other}"
@@ -398,10 +448,9 @@ fn as_string(node: &KernelConstruction<'_>) -> Made {
             written(move |x: Complex128| format!("({},{})", float(x.re), float(x.im)))
         }
         DType::Bool => written(|x: Boolean| if x.is_true() { "true" } else { "false" }.to_owned()),
-        DType::String => map_strings(move |string| {
-            let mut out = scratch::list(string.len().max(format.width))?;
-            format.string(string, &mut out);
-            Ok(out.into())
+        DType::String => map_strings(move |string, bytes| {
+            format.string(string, bytes);
+            Ok(())
         }),
         dtype => {
             dispatch_integer!(dtype, T => written(move |x: T| format.integer(i128::from(x))))
@@ -412,10 +461,10 @@ fn as_string(node: &KernelConstruction<'_>) -> Made {
 /// Makes a kernel that writes each element as a string.
 fn written<T: Element>(write: impl Fn(T) -> String + Send + Sync + 'static) -> Made {
     kernel(move |context| {
-        let input = context.input(0)?;
-        let elements = input.as_slice::<T>()?.iter();
-        let strings = elements.map(|&element| Ok(write(element).into_bytes().into()));
-        set_strings(context, 0, input.shape(), strings)
+        let elements = context.input(0)?.as_slice::<T>()?;
+        set_written(context, |index, bytes| {
+            append(bytes, write(elements[index]).as_bytes())
+        })
     })
 }
 
@@ -448,13 +497,11 @@ fn replaced(
     rewrite: &Rewrite,
     is_global: bool,
 ) -> Result<(), KernelError> {
-    let input = context.input(0)?;
-    let strings = input.as_strings()?.iter().map(|string| {
-        let mut out = scratch::list::<u8>(string.len())?;
-        rewrite.replace(regex, string, is_global, &mut out);
-        Ok(out.into())
-    });
-    set_strings(context, 0, input.shape(), strings)
+    let strings = context.input(0)?.as_strings()?;
+    set_written(context, |index, bytes| {
+        rewrite.replace(regex, &strings[index], is_global, bytes);
+        Ok(())
+    })
 }
 
 /// TensorFlow `RegexReplace`.
@@ -479,14 +526,7 @@ fn static_regex_replace(node: &KernelConstruction<'_>) -> Made {
 
 /// Sets output 0 to whether the strings of input 0 match.
 fn matched(context: &KernelContext<'_>, regex: &::regex::bytes::Regex) -> Result<(), KernelError> {
-    let input = context.input(0)?;
-    let strings = input.as_strings()?;
-    context.fill_output(0, input.shape(), |out: &mut [Boolean]| {
-        for (slot, string) in out.iter_mut().zip(strings) {
-            *slot = regex.is_match(string).into();
-        }
-        Ok(())
-    })
+    set_mapped(context, |string| Ok(Boolean::from(regex.is_match(string))))
 }
 
 /// TensorFlow `RegexFullMatch`.
