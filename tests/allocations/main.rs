@@ -167,8 +167,11 @@ fn a_call_allocates_less_than_a_run() {
         for _ in 0..2 * N_RUNS_TO_SETTLE {
             callable.call(&tensors).expect("it runs");
         }
-        let of_call = n_allocations(|| drop(callable.call(&tensors)));
-        let of_run = n_allocations(|| drop(session.run(&feeds, &["y"])));
+        // The executor may be measuring which mode is fastest, which allocates, too.
+        let least = |call: &dyn Fn()| (0..9).map(|_| n_allocations(call)).min();
+        let of_call = least(&|| drop(callable.call(&tensors)));
+        let of_run = least(&|| drop(session.run(&feeds, &["y"])));
+        let (of_call, of_run) = (of_call.unwrap_or(0), of_run.unwrap_or(0));
         assert!(of_call < of_run, "{of_call} of a call, {of_run} of a run");
         of_call
     };

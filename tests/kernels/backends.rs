@@ -24,6 +24,7 @@ use placewright::device::KernelDef;
 use placewright::device::KernelDevice;
 use placewright::device::KernelRegistry;
 use placewright::ops::OpRegistry;
+use placewright::tensor::Buffer;
 use placewright::tensor::DType;
 use placewright::tensor::Tensor;
 
@@ -549,10 +550,23 @@ impl Bench {
             .map(|(index, input)| kernel.prepack_input(index, input, device))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| error.to_string())?;
+        // As the executor passes them on if nothing else reads them.
+        let is_replaced = |index| kernel.replaces_prepacked_input(index);
+        let released = inputs.iter().zip(&prepacked).enumerate();
+        let released = released.map(|(index, (input, prepacked))| {
+            let buffer = input
+                .buffer()
+                .filter(|_| prepacked.is_some() && is_replaced(index));
+            let memory_id = buffer.map(Buffer::memory_id);
+            memory_id
+                .and_then(|id| Tensor::released(input.dtype(), input.shape().clone(), id))
+                .unwrap_or_else(|| input.clone())
+        });
+        let released: Vec<Tensor> = released.collect();
         let found_prepacked = prepacked
             .iter()
             .any(Option::is_some)
-            .then(|| self.compute(device, &on_host, &*kernel, inputs, &prepacked));
+            .then(|| self.compute(device, &on_host, &*kernel, released, &prepacked));
         Ok((found, found_prepacked))
     }
 

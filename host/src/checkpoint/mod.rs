@@ -43,6 +43,8 @@ use crate::tensor::Literal;
 use crate::tensor::LiteralData;
 use crate::tensor::RANK_MAX;
 use crate::tensor::Shape;
+use crate::tensor::StoredBytes;
+use crate::tensor::StoredBytesError;
 
 /// Bytes of an index. Each tensor takes some hundred.
 const INDEX_BYTES_MAX: u64 = 1 << 30;
@@ -52,6 +54,10 @@ const VERSION: i32 = 1;
 
 /// Slices of one tensor. Each is compared with all others.
 const N_SLICES_MAX: usize = 4096;
+
+/// Size from which [`Checkpoint::literal`] does not read a tensor. The inference of shapes looks at
+/// values of smaller ones.
+const STORED_BYTES_MIN: usize = 64 << 10;
 
 /// An open checkpoint. Tensors are read one by one, so that those that nobody asks for (slots of
 /// optimizers, second copies that Keras saves) take no memory.
@@ -72,7 +78,7 @@ pub struct Checkpoint {
     entries: BTreeMap<String, TensorEntry>,
     /// By their keys.
     slices: BTreeMap<Vec<u8>, BundleEntry>,
-    shards: Vec<Shard>,
+    shards: Vec<Arc<Shard>>,
 }
 
 /// A tensor of a checkpoint.
@@ -153,6 +159,27 @@ impl Checkpoint {
     /// # Errors
     /// As [`Self::read`], and if the slice is malformed, or its shape is not that of the tensor.
     pub fn read_slice(&self, name: &str, slice: &str) -> Result<Literal, CheckpointError> {
+        self.read_or_store(name, slice, usize::MAX)
+    }
+
+    /// Returns a slice of a tensor, written as in [`Self::read_slice`], whose bytes are read when a
+    /// device needs them. Their sum is checked then. The files stay open as long as the literal
+    /// exists. Small tensors, strings and parts of tensors are read now.
+    ///
+    /// # Errors
+    /// As [`Self::read_slice`], except that bytes may turn out to be damaged later
+    /// ([`TensorError::Stored`](crate::tensor::TensorError::Stored)).
+    pub fn literal(&self, name: &str, slice: &str) -> Result<Literal, CheckpointError> {
+        self.read_or_store(name, slice, STORED_BYTES_MIN)
+    }
+
+    /// Reads a slice of a tensor. A whole tensor from this size on is not read yet.
+    fn read_or_store(
+        &self,
+        name: &str,
+        slice: &str,
+        stored_bytes_min: usize,
+    ) -> Result<Literal, CheckpointError> {
         let entry = self.entries.get(name);
         let entry = entry.ok_or_else(|| CheckpointError::NoSuchTensor {
             prefix: self.prefix.clone(),
@@ -180,7 +207,7 @@ impl Checkpoint {
             }
         };
         let data = if entry.stored.slices.is_empty() && wanted == whole {
-            self.read_stored(name, entry.dtype, &entry.shape, &entry.stored)?
+            self.read_stored(entry, stored_bytes_min)?
         } else {
             self.assemble(entry, &wanted)?
         };
@@ -220,7 +247,8 @@ impl Checkpoint {
         }
         let mut bytes: Vec<u8> = Vec::new();
         for (index, (part, slice, stored)) in parts.iter().enumerate() {
-            let data = self.read_bytes(name, entry.dtype, &slice.shape(), stored)?;
+            let data = self.extent_of(name, entry.dtype, &slice.shape(), stored)?;
+            let data = data.bytes()?;
             if index == 0 {
                 // Not before bytes of the file show that they exist.
                 let size = wanted.shape().size_bytes(entry.dtype);
@@ -263,29 +291,37 @@ impl Checkpoint {
 
     fn read_stored(
         &self,
-        name: &str,
-        dtype: DType,
-        shape: &Shape,
-        stored: &BundleEntry,
+        entry: &TensorEntry,
+        stored_bytes_min: usize,
     ) -> Result<LiteralData, CheckpointError> {
-        if dtype == DType::String {
-            let (bytes, path) = self.read_range(name, stored)?;
+        let TensorEntry {
+            name,
+            dtype,
+            shape,
+            stored,
+        } = entry;
+        if *dtype == DType::String {
+            let extent = self.extent(name, stored)?;
+            let bytes = extent.unchecked_bytes()?;
             let read = strings::decode(&bytes, shape.n_elements(), stored.crc32c);
-            let read = read.map_err(|problem| damaged(path, name, problem))?;
+            let read = read.map_err(|problem| damaged(&extent.shard.path, name, problem))?;
             return Ok(LiteralData::Strings(read));
         }
-        let bytes = self.read_bytes(name, dtype, shape, stored)?;
-        Ok(LiteralData::Dense(Arc::new(bytes)))
+        let extent = self.extent_of(name, *dtype, shape, stored)?;
+        if extent.size >= stored_bytes_min {
+            return Ok(LiteralData::Stored(Arc::new(extent)));
+        }
+        Ok(LiteralData::Dense(Arc::new(extent.bytes()?)))
     }
 
-    /// Reads elements of a fixed size.
-    fn read_bytes(
+    /// Returns where elements of a fixed size are.
+    fn extent_of(
         &self,
         name: &str,
         dtype: DType,
         shape: &Shape,
         stored: &BundleEntry,
-    ) -> Result<Vec<u8>, CheckpointError> {
+    ) -> Result<Extent, CheckpointError> {
         if dtype.size_bytes().is_none() {
             let problem = format!("tensors of type {dtype} cannot be read");
             return Err(self.tensor_error(name, problem));
@@ -301,23 +337,11 @@ impl Checkpoint {
             let path = with_suffix(&self.prefix, ".index");
             return Err(damaged(&path, name, problem));
         }
-        let (bytes, path) = self.read_range(name, stored)?;
-        if !sum::is_right(stored.crc32c, sum::masked(&bytes)) {
-            return Err(damaged(
-                path,
-                name,
-                "the sum of its bytes is wrong".to_owned(),
-            ));
-        }
-        Ok(bytes)
+        self.extent(name, stored)
     }
 
-    /// Reads the bytes of an entry; returns the file, too.
-    fn read_range(
-        &self,
-        name: &str,
-        stored: &BundleEntry,
-    ) -> Result<(Vec<u8>, &Path), CheckpointError> {
+    /// Returns where the bytes of an entry are.
+    fn extent(&self, name: &str, stored: &BundleEntry) -> Result<Extent, CheckpointError> {
         let shard = usize::try_from(stored.shard_id).ok();
         let shard = shard.and_then(|shard| self.shards.get(shard));
         let Some(shard) = shard else {
@@ -340,15 +364,13 @@ impl Checkpoint {
             );
             return Err(damaged(&shard.path, name, problem));
         };
-        let mut bytes = Vec::new();
-        let reserved = bytes.try_reserve_exact(size).map_err(std::io::Error::from);
-        bytes.resize(if reserved.is_ok() { size } else { 0 }, 0);
-        let read = reserved.and_then(|()| shard.file.read_exact_at(&mut bytes, offset));
-        read.map_err(|source| CheckpointError::Read {
-            path: shard.path.clone(),
-            source,
-        })?;
-        Ok((bytes, &shard.path))
+        Ok(Extent {
+            shard: Arc::clone(shard),
+            name: name.to_owned(),
+            offset,
+            size,
+            sum: stored.crc32c,
+        })
     }
 
     /// Checks type and shape of an entry.
@@ -382,6 +404,70 @@ impl Checkpoint {
             name: name.to_owned(),
             problem,
         }
+    }
+}
+
+/// Bytes of a shard that belong to a tensor.
+#[derive(Debug)]
+struct Extent {
+    shard: Arc<Shard>,
+    /// Name of the tensor.
+    name: String,
+    /// Position in the shard.
+    offset: u64,
+    /// Number of bytes.
+    size: usize,
+    /// Their masked sum.
+    sum: u32,
+}
+
+impl Extent {
+    /// Returns the bytes, whose sum is right.
+    fn bytes(&self) -> Result<Vec<u8>, CheckpointError> {
+        let bytes = self.unchecked_bytes()?;
+        self.check(&bytes)?;
+        Ok(bytes)
+    }
+
+    fn unchecked_bytes(&self) -> Result<Vec<u8>, CheckpointError> {
+        let mut bytes = Vec::new();
+        let reserved = bytes.try_reserve_exact(self.size);
+        reserved.map_err(|error| self.read_error(error.into()))?;
+        bytes.resize(self.size, 0);
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn fill(&self, target: &mut [u8]) -> Result<(), CheckpointError> {
+        let read = self.shard.file.read_exact_at(target, self.offset);
+        read.map_err(|error| self.read_error(error))
+    }
+
+    fn check(&self, bytes: &[u8]) -> Result<(), CheckpointError> {
+        if sum::is_right(self.sum, sum::masked(bytes)) {
+            return Ok(());
+        }
+        let problem = "the sum of its bytes is wrong".to_owned();
+        Err(damaged(&self.shard.path, &self.name, problem))
+    }
+
+    fn read_error(&self, source: std::io::Error) -> CheckpointError {
+        CheckpointError::Read {
+            path: self.shard.path.clone(),
+            source,
+        }
+    }
+}
+
+impl StoredBytes for Extent {
+    fn len_bytes(&self) -> usize {
+        self.size
+    }
+
+    fn read(&self, target: &mut [u8]) -> Result<(), StoredBytesError> {
+        self.fill(target)
+            .and_then(|()| self.check(target))
+            .map_err(StoredBytesError::new)
     }
 }
 
@@ -457,7 +543,7 @@ fn check_header(header: &BundleHeader, path: &Path) -> Result<usize, CheckpointE
         .ok_or_else(|| unsupported(format!("the checkpoint has {} shards", header.num_shards)))
 }
 
-fn open_shards(prefix: &Path, n_shards: usize) -> Result<Vec<Shard>, CheckpointError> {
+fn open_shards(prefix: &Path, n_shards: usize) -> Result<Vec<Arc<Shard>>, CheckpointError> {
     let shards = (0..n_shards).map(|index| {
         let path = with_suffix(prefix, &format!(".data-{index:05}-of-{n_shards:05}"));
         let opened = files::open(&path).and_then(|file| {
@@ -465,11 +551,11 @@ fn open_shards(prefix: &Path, n_shards: usize) -> Result<Vec<Shard>, CheckpointE
             Ok((file, size_bytes))
         });
         match opened {
-            Ok((file, size_bytes)) => Ok(Shard {
+            Ok((file, size_bytes)) => Ok(Arc::new(Shard {
                 path,
                 file,
                 size_bytes,
-            }),
+            })),
             Err(source) => Err(CheckpointError::Read { path, source }),
         }
     });

@@ -174,6 +174,45 @@ fn damaged_files_give_errors_and_never_other_numbers() {
 }
 
 #[test]
+fn large_tensors_are_read_later_and_checked_then() {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("model");
+    let values: Vec<f32> = (0..20_000u16).map(f32::from).collect();
+    let large = Tensor::from_values([100, 200], &values).unwrap();
+    let small = Tensor::from_values([2], &[1i32, 2]).unwrap();
+    let all = [("large".to_owned(), large), ("small".to_owned(), small)];
+    write(&prefix, &all);
+    let checkpoint = Checkpoint::open(&prefix).unwrap();
+    let literals = all
+        .clone()
+        .map(|(name, _)| checkpoint.literal(&name, "").unwrap());
+    assert!(matches!(literals[0].data(), LiteralData::Stored(_)));
+    assert!(matches!(literals[1].data(), LiteralData::Dense(_)));
+    let rows = checkpoint.literal("large", "100 200 3,2:-").unwrap();
+    assert_eq!(tensor(&rows).as_slice::<f32>().unwrap(), &values[600..1000]);
+    drop(checkpoint);
+    for (literal, (name, expected)) in literals.iter().zip(&all) {
+        assert!(is_same(&tensor(literal), expected), "{name}");
+    }
+    // An open file can be read after it is deleted, but not after it is damaged.
+    let path = with_suffix(&prefix, ".data-00000-of-00001");
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert!(is_same(&tensor(&literals[0]), &all[0].1));
+    file.write_all_at(&[7], 400).unwrap();
+    let read = || literals[0].to_tensor(&HostAllocator::new("test", 1 << 20));
+    let error = read().unwrap_err().to_string();
+    assert!(
+        error.contains("model.data-00000-of-00001: tensor `large`"),
+        "{error}"
+    );
+    assert!(error.contains("the sum of its bytes is wrong"), "{error}");
+    file.set_len(1000).unwrap();
+    let error = read().unwrap_err().to_string();
+    assert!(error.contains("model.data-00000-of-00001"), "{error}");
+}
+
+#[test]
 fn slices_must_fit_their_tensor() {
     let folder = tempfile::tempdir().unwrap();
     let prefix = folder.path().join("model");

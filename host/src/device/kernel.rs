@@ -11,6 +11,7 @@ use super::error::KernelError;
 use super::interrupts::Interrupts;
 use super::resource::ResourceManager;
 use super::run::{DeviceRun, RunNumber};
+use super::surroundings::{InnerNode, Surroundings};
 use super::traits::{AllocatorAttributes, KernelDevice};
 use crate::graph::AttrSet;
 use crate::tensor::{Allocator, Buffer, DType, Element, RANK_MAX, Shape, Tensor, TensorError};
@@ -48,6 +49,14 @@ pub trait Kernel: Send + Sync {
     ) -> Result<Option<Tensor>, KernelError> {
         let _ = (index, constant, device);
         Ok(None)
+    }
+
+    /// Returns whether [`Self::compute`] reads only type and shape of input `index` if that is
+    /// prepacked. The executor then keeps the elements of the constant only if something else reads
+    /// them.
+    fn replaces_prepacked_input(&self, index: usize) -> bool {
+        let _ = index;
+        false
     }
 
     /// Returns the kernel as an asynchronous one, if it is one. It is then started with
@@ -196,47 +205,6 @@ enum Setting<'a> {
     /// Outside of runs, for the node of this name.
     Alone(&'a str),
     Run(&'a dyn Surroundings),
-}
-
-/// What an execution can use besides tensors; called only when a kernel needs it.
-pub(crate) trait Surroundings {
-    /// Returns the name of the node.
-    fn node(&self) -> &str;
-
-    /// Returns what the run has on this device.
-    fn device_run(&self) -> Option<&DeviceRun>;
-
-    /// Returns the node's context, if it has one of its own.
-    fn context(&self) -> Option<&Arc<dyn DeviceContext>>;
-
-    /// Returns where to record tensors that the execution allocates, if the device needs them.
-    fn temporaries(&self) -> Option<&RefCell<Vec<Tensor>>> {
-        None
-    }
-}
-
-/// The environment of an inner node.
-struct InnerNode<'a> {
-    node: &'a str,
-    run: &'a dyn Surroundings,
-}
-
-impl Surroundings for InnerNode<'_> {
-    fn node(&self) -> &str {
-        self.node
-    }
-
-    fn device_run(&self) -> Option<&DeviceRun> {
-        self.run.device_run()
-    }
-
-    fn context(&self) -> Option<&Arc<dyn DeviceContext>> {
-        self.run.context()
-    }
-
-    fn temporaries(&self) -> Option<&RefCell<Vec<Tensor>>> {
-        self.run.temporaries()
-    }
 }
 
 /// Which threads may help inside a kernel.

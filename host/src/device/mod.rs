@@ -30,6 +30,7 @@ mod run;
 mod set;
 mod simple;
 mod status;
+mod surroundings;
 mod topology;
 mod traits;
 
@@ -53,7 +54,7 @@ pub use factory_registry::{
 pub(crate) use interrupts::Interrupt;
 pub use interrupts::Interrupts;
 pub use intra_op::IntraOpPool;
-pub(crate) use kernel::{Help, OutputSlot, OutputState, Surroundings, unset_output};
+pub(crate) use kernel::{Help, OutputSlot, OutputState, unset_output};
 pub use kernel::{Kernel, KernelConstruction, KernelContext};
 pub use kernel_creation::KernelCreationError;
 pub(crate) use kernel_creation::check_constant;
@@ -92,5 +93,6 @@ pub use run::{DeviceRun, RunAllocator, RunNumber};
 pub use set::{DeviceSet, UNREGISTERED_TYPE_PRIORITY};
 pub use simple::SimpleDevice;
 pub use status::StatusCode;
+pub(crate) use surroundings::Surroundings;
 pub use topology::{Port, Topology, TopologyDevice, TopologyHost};
 pub use traits::{AllocatorAttributes, Device, HOST_PROCESSOR, KernelDevice};

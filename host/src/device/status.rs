@@ -151,6 +151,7 @@ fn of_tensor(error: &TensorError) -> StatusCode {
         // A kernel read what its device never handed it.
         TensorError::NotOnHost => StatusCode::Internal,
         TensorError::NoFixedSize(_) => StatusCode::Unimplemented,
+        TensorError::Stored(_) => StatusCode::DataLoss,
         TensorError::TooLarge(_)
         | TensorError::LengthMismatch { .. }
         | TensorError::WrongDType { .. } => StatusCode::InvalidArgument,

@@ -77,6 +77,7 @@ pub(super) fn memories(
     let mut counted = FxHashSet::default();
     for (index, (value, tensor)) in plan.values().iter().zip(&program.fixed).enumerate() {
         if let Some(constant) = tensor
+            && !constant.is_released()
             && counted.insert((
                 program.settled.held_constant(index),
                 value.device,

@@ -63,7 +63,8 @@ pub(super) struct Program {
     /// The steps and values that are the same in all runs.
     pub(super) settled: Settled,
     /// Per value its tensor, if it is the same in all runs and a step of a run reads it:
-    /// constants, on each device that reads them.
+    /// constants, on each device that reads them. A released tensor has only been read by kernels
+    /// that prepacked it.
     pub(super) fixed: Vec<Option<Tensor>>,
     /// Per value whether it is fetched by the caller.
     pub(super) is_fetched: Vec<bool>,
@@ -242,7 +243,6 @@ impl KernelCache {
                 _ => None,
             });
         }
-        let fixed = self.fixed(&plan, &settled)?;
         let is_async = plan.step_ids().map(StepId).any(|id| {
             contexts.copies_later(id) && !settled.is_settled[id.index()]
                 || matches!(&actions[id.index()], Some(Action::Kernel(kernel)) if kernel.as_async().is_some())
@@ -268,14 +268,15 @@ impl KernelCache {
             actions,
             is_on_host,
             settled,
-            fixed,
+            fixed: Vec::new(),
             is_fetched,
             passed_on: Vec::new(),
             merge_indices: FxHashMap::default(),
         };
+        program.fixed = vec![None; program.plan.values().len()];
         program.passed_on = passed_on(&program);
         program.merge_indices = self.merge_indices(&program)?;
-        program.prepacked = self.prepack(&program)?;
+        self.hold_constants(&mut program)?;
         Ok(program)
     }
 

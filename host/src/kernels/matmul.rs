@@ -93,6 +93,28 @@ pub fn prepack(rhs: MatrixView<'_, f32>, prepacked: &mut [f32]) {
     simd::prepack(rhs, prepacked);
 }
 
+/// Writes the matrix that [`prepack`] has prepacked, `[rows, columns]`, to `matrix`, row-major.
+///
+/// # Errors
+/// [`KernelError::InvalidArgument`] if the shapes disagree.
+pub fn unpack(
+    prepacked: &[f32],
+    rows: usize,
+    columns: usize,
+    matrix: &mut [f32],
+) -> Result<(), KernelError> {
+    let found = prepacked.len();
+    let prepacked = Prepacked::new(prepacked, rows, columns)
+        .filter(|_| rows.checked_mul(columns) == Some(matrix.len()))
+        .ok_or_else(|| {
+            KernelError::invalid(format!(
+                "{found} prepacked elements are not a [{rows}, {columns}] matrix"
+            ))
+        })?;
+    prepacked.unpack(matrix);
+    Ok(())
+}
+
 /// Computes `out = lhs * rhs`, `[m, k] x [k, n] -> [m, n]`, with a right side from [`prepack`].
 /// Prepacking pays if the right side is used more than once.
 ///
@@ -295,6 +317,11 @@ mod tests {
             };
             let mut prepacked = vec![f32::NAN; prepacked_len(k, n).unwrap()];
             prepack(rhs, &mut prepacked);
+            let mut unpacked = vec![f32::NAN; k * n];
+            unpack(&prepacked, k, n, &mut unpacked).unwrap();
+            for (index, &element) in unpacked.iter().enumerate() {
+                prop_assert_eq!(element, rhs.at(index / n, index % n));
+            }
             let mut out = vec![77.0; m * (n + 2)];
             let mut target = MatrixMut::new(&mut out, m, n, n + 2).unwrap();
             matmul_prepacked(lhs, &prepacked, &mut target, Threads::single()).unwrap();

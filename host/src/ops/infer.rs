@@ -95,7 +95,7 @@ impl IntTensor {
         }
         let bytes = match literal.data() {
             LiteralData::Dense(bytes) | LiteralData::RepeatLast(bytes) => (**bytes).as_ref(),
-            LiteralData::Strings(_) | LiteralData::Procedural(_) => return None,
+            _ => return None,
         };
         let mut values: Vec<_> = bytes
             .chunks_exact(dtype.size_bytes()?)
@@ -297,7 +297,7 @@ impl<'a> InferenceContext<'a> {
         }
         let bytes = match literal.data() {
             LiteralData::Dense(bytes) | LiteralData::RepeatLast(bytes) => (**bytes).as_ref(),
-            LiteralData::Strings(_) | LiteralData::Procedural(_) => return None,
+            _ => return None,
         };
         if bytes.is_empty() {
             return literal.dtype().is_floating().then_some(0.0);

@@ -288,7 +288,7 @@ impl SavedModel {
         variables
     }
 
-    /// Reads the values of variables.
+    /// Returns the values of variables. Large ones are read when devices need them.
     fn values(
         &self,
         needed: &Needed,
@@ -311,9 +311,9 @@ impl SavedModel {
                 problem,
             };
             let value = match needed.sources.get(&variable.name) {
-                Some(source) => checkpoint.read_slice(&source.tensor, &source.slice)?,
+                Some(source) => checkpoint.literal(&source.tensor, &source.slice)?,
                 None if checkpoint.tensor(&variable.name).is_some() => {
-                    checkpoint.read(&variable.name)?
+                    checkpoint.literal(&variable.name, "")?
                 }
                 None => {
                     let problem = "it has no value: the graph does not restore it, and no tensor of the checkpoint, or more than one, is a variable of its name; in Keras, save the model with `model.export(folder)`";

@@ -5,6 +5,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use memmap2::MmapMut;
+
 /// Identity of a memory space (one allocator). A tensor in another memory space than its reader's
 /// must be transferred first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -71,6 +73,14 @@ pub trait Allocator: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`OutOfMemory`] if the limit is exceeded, or the system refuses.
     fn allocate(&self, len_bytes: usize) -> Result<Buffer, OutOfMemory>;
+    /// Does the same for a tensor that stays as long as a plan, such as a constant (TensorFlow
+    /// `allocate_persistent`).
+    ///
+    /// # Errors
+    /// As [`Self::allocate`].
+    fn allocate_persistent(&self, len_bytes: usize) -> Result<Buffer, OutOfMemory> {
+        self.allocate(len_bytes)
+    }
     /// Returns the statistics.
     fn stats(&self) -> AllocatorStats;
 }
@@ -273,10 +283,23 @@ const LINE_BYTES: usize = 128;
 /// Host memory.
 pub struct HostMemory {
     id: MemoryId,
-    lines: Box<[Line]>,
+    bytes: Bytes,
     len_bytes: usize,
     accounting: Option<Arc<Accounting>>,
 }
+
+/// Where host memory is. Both kinds are aligned to at least [`LINE_BYTES`].
+enum Bytes {
+    Heap(Box<[Line]>),
+    /// Pages of their own, which go back to the system when they are freed.
+    Pages(MmapMut),
+}
+
+/// Minimum size of persistent memory that has pages of its own. Freed weights of a network would
+/// leave holes in the heap, each too small for the next one: ResNet-50 took half of its weights'
+/// size more. Tensors of runs stay in the heap: for pages of their own, the system would zero them
+/// in each run.
+const PAGES_MIN_BYTES: usize = 256 << 10;
 
 /// Size of a huge page on x86-64, and on ARM with pages of 4 KiB.
 #[cfg(target_os = "linux")]
@@ -290,14 +313,14 @@ impl HostMemory {
     /// Copies `bytes`, outside every allocator's accounting.
     pub fn from_bytes(id: MemoryId, bytes: &[u8]) -> Self {
         let mut memory = Self::zeroed(id, bytes.len());
-        bytemuck::cast_slice_mut(&mut memory.lines)[..bytes.len()].copy_from_slice(bytes);
+        memory.bytes_mut().copy_from_slice(bytes);
         memory
     }
 
     /// Returns zeroed memory, outside every allocator's accounting.
     pub(crate) fn zeroed(id: MemoryId, len_bytes: usize) -> Self {
         let lines = vec![bytemuck::Zeroable::zeroed(); len_bytes.div_ceil(LINE_BYTES)];
-        Self::over(id, lines.into(), len_bytes)
+        Self::over(id, Bytes::Heap(lines.into()), len_bytes)
     }
 
     /// Returns zeroed memory; `None` if the system refuses.
@@ -306,15 +329,39 @@ impl HostMemory {
         let lines = bytemuck::allocation::try_zeroed_slice_box(len_bytes.div_ceil(LINE_BYTES));
         let mut lines = lines.ok()?;
         prefer_huge_pages(bytemuck::cast_slice_mut(&mut lines));
-        Some(Self::over(id, lines, len_bytes))
+        Some(Self::over(id, Bytes::Heap(lines), len_bytes))
     }
 
-    fn over(id: MemoryId, lines: Box<[Line]>, len_bytes: usize) -> Self {
+    /// Returns zeroed memory for a long time; `None` if the system refuses.
+    fn try_persistent(id: MemoryId, len_bytes: usize) -> Option<Self> {
+        if len_bytes < PAGES_MIN_BYTES {
+            return Self::try_zeroed(id, len_bytes);
+        }
+        let mut pages = MmapMut::map_anon(len_bytes).ok()?;
+        prefer_huge_pages(&mut pages);
+        Some(Self::over(id, Bytes::Pages(pages), len_bytes))
+    }
+
+    fn over(id: MemoryId, bytes: Bytes, len_bytes: usize) -> Self {
         Self {
             id,
-            lines,
+            bytes,
             len_bytes,
             accounting: None,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Heap(lines) => &bytemuck::cast_slice(lines)[..self.len_bytes],
+            Bytes::Pages(pages) => pages,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match &mut self.bytes {
+            Bytes::Heap(lines) => &mut bytemuck::cast_slice_mut(lines)[..self.len_bytes],
+            Bytes::Pages(pages) => pages,
         }
     }
 }
@@ -359,11 +406,11 @@ impl Memory for HostMemory {
     }
 
     fn as_host_bytes(&self) -> Option<&[u8]> {
-        Some(&bytemuck::cast_slice(&self.lines)[..self.len_bytes])
+        Some(self.bytes())
     }
 
     fn as_host_bytes_mut(&mut self) -> Option<&mut [u8]> {
-        Some(&mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len_bytes])
+        Some(self.bytes_mut())
     }
 }
 
@@ -374,6 +421,31 @@ impl Drop for HostMemory {
                 .in_use_bytes
                 .fetch_sub(self.len_bytes as u64, Ordering::Relaxed);
         }
+    }
+}
+
+/// Memory that has been given back: only its length is left.
+#[derive(Debug)]
+pub(super) struct ReleasedMemory {
+    pub(super) id: MemoryId,
+    pub(super) len_bytes: usize,
+}
+
+impl Memory for ReleasedMemory {
+    fn id(&self) -> MemoryId {
+        self.id
+    }
+
+    fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    fn as_host_bytes(&self) -> Option<&[u8]> {
+        None
+    }
+
+    fn as_host_bytes_mut(&mut self) -> Option<&mut [u8]> {
+        None
     }
 }
 
@@ -422,6 +494,29 @@ impl Allocator for HostAllocator {
     }
 
     fn allocate(&self, len_bytes: usize) -> Result<Buffer, OutOfMemory> {
+        self.accounted(len_bytes, HostMemory::try_zeroed)
+    }
+
+    fn allocate_persistent(&self, len_bytes: usize) -> Result<Buffer, OutOfMemory> {
+        self.accounted(len_bytes, HostMemory::try_persistent)
+    }
+
+    fn stats(&self) -> AllocatorStats {
+        AllocatorStats {
+            in_use_bytes: self.accounting.in_use_bytes.load(Ordering::Relaxed),
+            peak_bytes: self.accounting.peak_bytes.load(Ordering::Relaxed),
+            n_allocations: self.accounting.n_allocations.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl HostAllocator {
+    /// Creates memory, and counts it.
+    fn accounted(
+        &self,
+        len_bytes: usize,
+        create: fn(MemoryId, usize) -> Option<HostMemory>,
+    ) -> Result<Buffer, OutOfMemory> {
         let requested = len_bytes as u64;
         let accounting = &self.accounting;
         let refused = |in_use_bytes| OutOfMemory {
@@ -442,7 +537,7 @@ impl Allocator for HostAllocator {
             .peak_bytes
             .fetch_max(before + requested, Ordering::Relaxed);
         accounting.n_allocations.fetch_add(1, Ordering::Relaxed);
-        let Some(mut memory) = HostMemory::try_zeroed(self.id, len_bytes) else {
+        let Some(mut memory) = create(self.id, len_bytes) else {
             accounting
                 .in_use_bytes
                 .fetch_sub(requested, Ordering::Relaxed);
@@ -450,13 +545,5 @@ impl Allocator for HostAllocator {
         };
         memory.accounting = Some(Arc::clone(accounting));
         Ok(Buffer::new(Arc::new(memory)))
-    }
-
-    fn stats(&self) -> AllocatorStats {
-        AllocatorStats {
-            in_use_bytes: self.accounting.in_use_bytes.load(Ordering::Relaxed),
-            peak_bytes: self.accounting.peak_bytes.load(Ordering::Relaxed),
-            n_allocations: self.accounting.n_allocations.load(Ordering::Relaxed),
-        }
     }
 }

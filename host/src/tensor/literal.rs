@@ -1,5 +1,7 @@
 //! Constants of a graph: not yet in a device's memory, and possibly not expanded.
 
+use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 
 use super::{Allocator, DType, OutOfMemory, Shape, Tensor, TensorError};
@@ -27,10 +29,56 @@ pub enum LiteralData {
     Strings(Arc<[Arc<[u8]>]>),
     /// Computed from a formula, as `f32`.
     Procedural(Procedural),
+    /// All elements, little-endian, row-major, which [`Literal::to_tensor`] reads from a file.
+    Stored(Arc<dyn StoredBytes>),
 }
 
 /// Shared bytes, of any owner.
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// Bytes that are read when a tensor is made of them, and not before, such as a tensor of a
+/// checkpoint. They are the same each time.
+pub trait StoredBytes: fmt::Debug + Send + Sync {
+    /// Returns the number of bytes.
+    fn len_bytes(&self) -> usize;
+
+    /// Reads all bytes into `target`, which has this length.
+    ///
+    /// # Errors
+    /// [`StoredBytesError`] if they cannot be read, or are not what was stored.
+    fn read(&self, target: &mut [u8]) -> Result<(), StoredBytesError>;
+}
+
+/// Why stored bytes cannot be read. Displays the error that it contains.
+#[derive(Debug, Clone)]
+pub struct StoredBytesError(Arc<dyn Error + Send + Sync>);
+
+impl StoredBytesError {
+    /// Wraps an error, which names what could not be read.
+    pub fn new(error: impl Error + Send + Sync + 'static) -> Self {
+        Self(Arc::new(error))
+    }
+}
+
+impl PartialEq for StoredBytesError {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for StoredBytesError {}
+
+impl fmt::Display for StoredBytesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for StoredBytesError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
 
 /// A seeded uniform constant with the same bits in every programming language.
 ///
@@ -121,8 +169,12 @@ impl Literal {
             (LiteralData::Strings(_), _) | (_, None) => {
                 return Err(LiteralError::Unsupported(dtype));
             }
-            (LiteralData::Dense(bytes), Some(_)) => {
-                let found = (**bytes).as_ref().len();
+            (LiteralData::Dense(_) | LiteralData::Stored(_), Some(_)) => {
+                let found = match &data {
+                    LiteralData::Stored(bytes) => bytes.len_bytes(),
+                    LiteralData::Dense(bytes) => (**bytes).as_ref().len(),
+                    _ => total_bytes,
+                };
                 if found != total_bytes {
                     return Err(length(
                         format!("{total_bytes} bytes"),
@@ -175,7 +227,8 @@ impl Literal {
     /// Returns the value in memory from `allocator`.
     ///
     /// # Errors
-    /// [`TensorError::OutOfMemory`] if there is not enough memory.
+    /// [`TensorError::OutOfMemory`] if there is not enough memory; [`TensorError::Stored`] if
+    /// stored bytes cannot be read.
     pub fn to_tensor(&self, allocator: &dyn Allocator) -> Result<Tensor, TensorError> {
         if let LiteralData::Strings(values) = &self.data {
             let last: Arc<[u8]> = values.last().cloned().unwrap_or_default();
@@ -194,16 +247,17 @@ impl Literal {
             all.resize(n, last);
             return Tensor::from_strings(self.shape.clone(), all);
         }
-        let mut tensor = Tensor::zeros(allocator, self.dtype, self.shape.clone())?;
+        let mut tensor = Tensor::persistent_zeros(allocator, self.dtype, self.shape.clone())?;
         let target = tensor.as_bytes_mut().ok_or(TensorError::NotOnHost)?;
-        self.write_to(target);
+        self.write_to(target)?;
         Ok(tensor)
     }
 
     /// Writes the elements, little-endian, to `target`, which has [`Self::size_bytes`] zeroed
     /// bytes.
-    fn write_to(&self, target: &mut [u8]) {
+    fn write_to(&self, target: &mut [u8]) -> Result<(), TensorError> {
         match &self.data {
+            LiteralData::Stored(bytes) => bytes.read(target)?,
             LiteralData::Dense(bytes) => target.copy_from_slice((**bytes).as_ref()),
             LiteralData::RepeatLast(bytes) => {
                 let given = (**bytes).as_ref();
@@ -221,6 +275,7 @@ impl Literal {
             LiteralData::Procedural(formula) => formula.write_to(bytemuck::cast_slice_mut(target)),
             LiteralData::Strings(_) => unreachable!("strings have no bytes of fixed size"),
         }
+        Ok(())
     }
 }
 
@@ -279,13 +334,14 @@ impl Procedural {
     }
 }
 
-impl std::fmt::Debug for LiteralData {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for LiteralData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dense(bytes) => write!(f, "Dense({} bytes)", (**bytes).as_ref().len()),
             Self::RepeatLast(bytes) => write!(f, "RepeatLast({} bytes)", (**bytes).as_ref().len()),
             Self::Strings(values) => write!(f, "Strings({})", values.len()),
             Self::Procedural(formula) => formula.fmt(f),
+            Self::Stored(bytes) => write!(f, "Stored({} bytes)", bytes.len_bytes()),
         }
     }
 }

@@ -20,7 +20,9 @@ pub(crate) use bytes::show_bytes;
 pub use dtype::DType;
 pub use element::{Boolean, Complex64, Complex128, Element};
 pub use handle::ResourceHandle;
-pub use literal::{Literal, LiteralData, LiteralError, Procedural, SharedBytes};
+pub use literal::{
+    Literal, LiteralData, LiteralError, Procedural, SharedBytes, StoredBytes, StoredBytesError,
+};
 pub(crate) use shape::RANK_MAX;
 pub use shape::{PartialShape, Shape, ShapeTooLarge};
 pub use value::{Tensor, TensorError};

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::buffer::ReleasedMemory;
 use super::{
     Allocator, Buffer, DType, Element, HostMemory, MemoryId, OutOfMemory, ResourceHandle, Shape,
-    ShapeTooLarge, Variant,
+    ShapeTooLarge, StoredBytesError, Variant,
 };
 
 /// Why a tensor cannot be created or read.
@@ -40,6 +41,9 @@ pub enum TensorError {
     /// Elements of this type have no fixed size.
     #[error("{0} tensors have no elements of fixed size")]
     NoFixedSize(DType),
+    /// The elements cannot be read from where they are stored.
+    #[error(transparent)]
+    Stored(#[from] StoredBytesError),
 }
 
 #[derive(Clone)]
@@ -71,10 +75,33 @@ impl Tensor {
         dtype: DType,
         shape: Shape,
     ) -> Result<Self, TensorError> {
+        Self::zeros_of(dtype, shape, |len_bytes| allocator.allocate(len_bytes))
+    }
+
+    /// Does the same for a tensor that stays as long as a plan, such as a constant
+    /// ([`Allocator::allocate_persistent`]).
+    ///
+    /// # Errors
+    /// As [`Self::zeros`].
+    pub fn persistent_zeros(
+        allocator: &dyn Allocator,
+        dtype: DType,
+        shape: Shape,
+    ) -> Result<Self, TensorError> {
+        Self::zeros_of(dtype, shape, |len_bytes| {
+            allocator.allocate_persistent(len_bytes)
+        })
+    }
+
+    fn zeros_of(
+        dtype: DType,
+        shape: Shape,
+        allocate: impl FnOnce(usize) -> Result<Buffer, OutOfMemory>,
+    ) -> Result<Self, TensorError> {
         if dtype.size_bytes().is_none() {
             return Err(TensorError::NoFixedSize(dtype));
         }
-        let buffer = allocator.allocate(shape.size_bytes(dtype)?)?;
+        let buffer = allocate(shape.size_bytes(dtype)?)?;
         Ok(Self {
             dtype,
             shape,
@@ -140,6 +167,25 @@ impl Tensor {
             shape,
             data: Data::Buffer(buffer),
         })
+    }
+
+    /// Returns a tensor that takes no memory: it has type and shape of one whose elements nobody
+    /// reads any more, because kernels have prepacked it. To read elements of it is an error
+    /// ([`TensorError::NotOnHost`]). `None` if elements of the type have no fixed size.
+    pub fn released(dtype: DType, shape: Shape, memory_id: MemoryId) -> Option<Self> {
+        dtype.size_bytes()?;
+        let memory = ReleasedMemory {
+            id: memory_id,
+            len_bytes: shape.size_bytes(dtype).ok()?,
+        };
+        let data = Data::Buffer(Buffer::new(Arc::new(memory)));
+        Some(Self { dtype, shape, data })
+    }
+
+    /// Returns whether this is [`Self::released`].
+    pub fn is_released(&self) -> bool {
+        let memory = self.buffer().and_then(Buffer::memory);
+        memory.is_some_and(|memory| (&**memory as &dyn std::any::Any).is::<ReleasedMemory>())
     }
 
     /// Returns a tensor of strings (bytes, not necessarily UTF-8), row-major.

@@ -1,35 +1,224 @@
 //! Constants of a plan, on each device that reads them.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use super::Action;
-use super::kernels::{ConstantKey, KernelCache, kernel_device};
+use rustc_hash::FxHashMap;
+
+use super::kernels::{ConstantKey, KernelCache, KernelKey, kernel_device};
+use super::prepack::FreeMemory;
+use super::{Action, Program};
+use crate::device::{AllocatorAttributes, Kernel};
 use crate::execute::error::ExecuteError;
-use crate::plan::Settled;
-use crate::plan::{ExecutionPlan, MemorySpace};
+use crate::plan::{MemorySpace, StepId, StepKind};
 use crate::tensor::Tensor;
 
+/// A constant in a memory, and what reads it there.
+struct HeldConstant {
+    key: ConstantKey,
+    values: Vec<usize>,
+    readers: Vec<Reader>,
+    /// Whether something else than a kernel reads it, too.
+    has_other_readers: bool,
+    n_bytes: u64,
+}
+
+/// An input of a kernel.
+struct Reader {
+    step: StepId,
+    input: usize,
+}
+
 impl KernelCache {
-    /// Returns per value its tensor, if the value is the same in all runs and runs read it.
-    pub(super) fn fixed(
-        &self,
-        plan: &ExecutionPlan,
-        settled: &Settled,
-    ) -> Result<Vec<Option<Tensor>>, ExecuteError> {
-        let mut fixed: Vec<Option<Tensor>> = vec![None; plan.values().len()];
-        for step in plan.steps() {
-            let output = step.first_output as usize;
-            if step.n_outputs == 0 {
-                continue;
+    /// Creates the constants that runs read, and has kernels prepack them. A constant is released
+    /// if all of its readers have a form of their own. This is done for one constant after the
+    /// other, so that most weights of a network never take memory twice.
+    pub(super) fn hold_constants(&self, program: &mut Program) -> Result<(), ExecuteError> {
+        let mut constants = self.held_constants(program);
+        for constant in &mut constants {
+            // Plans of memory need types and shapes of all of them.
+            let tensor = match self.placeholder(constant.key)? {
+                Some(placeholder) => {
+                    constant.n_bytes = placeholder.len_bytes() as u64;
+                    placeholder
+                }
+                None => self.constant(constant.key)?,
+            };
+            for &value in &constant.values {
+                program.fixed[value] = Some(tensor.clone());
             }
-            let Some(constant) = settled.held_constant(output) else {
+        }
+        let mut later_bytes = FxHashMap::default();
+        for constant in constants
+            .iter()
+            .filter(|constant| !self.is_made(constant.key))
+        {
+            *later_bytes.entry(constant.key.1).or_insert(0) += constant.n_bytes;
+        }
+        // The largest first: a constant takes memory twice while it is prepacked, and most memory
+        // is in use at the end.
+        constants.sort_by_key(|constant| std::cmp::Reverse(constant.n_bytes));
+        let mut prepacked: Vec<Vec<Option<Tensor>>> = vec![Vec::new(); program.actions.len()];
+        let mut fixed = Vec::with_capacity(constants.len());
+        let mut free_memory = FreeMemory::new(program, later_bytes);
+        for constant in &constants {
+            if !self.is_made(constant.key) {
+                free_memory.take(constant.key.1, constant.n_bytes);
+            }
+            let replaced =
+                self.prepack_constant(program, constant, &free_memory, &mut prepacked)?;
+            fixed.push(match replaced {
+                true => None,
+                false => Some(self.constant(constant.key)?),
+            });
+        }
+        for (constant, tensor) in constants.iter().zip(fixed) {
+            for &value in tensor.iter().flat_map(|_| &constant.values) {
+                program.fixed[value].clone_from(&tensor);
+            }
+        }
+        let prepacked = prepacked.into_iter().map(Vec::into_boxed_slice);
+        program.prepacked = prepacked.collect();
+        Ok(())
+    }
+
+    /// Has the kernels that read a constant prepack it. Returns whether nothing reads the constant
+    /// itself any more; it is no longer kept then.
+    fn prepack_constant(
+        &self,
+        program: &Program,
+        constant: &HeldConstant,
+        free_memory: &FreeMemory<'_>,
+        prepacked: &mut [Vec<Option<Tensor>>],
+    ) -> Result<bool, ExecuteError> {
+        let mut is_replaced = !constant.has_other_readers
+            && !constant.readers.is_empty()
+            // Strings have no placeholder.
+            && constant.n_bytes > 0;
+        for reader in &constant.readers {
+            let kernel = self.kernel_of(program, reader.step)?.0;
+            is_replaced &= kernel.replaces_prepacked_input(reader.input);
+        }
+        let mut released_bytes = if is_replaced { constant.n_bytes } else { 0 };
+        // Another plan may have made it, or all that is made of it.
+        let mut made: Option<Tensor> = None;
+        for reader in &constant.readers {
+            let (kernel, key) = self.kernel_of(program, reader.step)?;
+            let input = match self.known_prepacked(&key, reader.input) {
+                Some(known) => known,
+                None => {
+                    if made.is_none() {
+                        made = Some(self.constant(constant.key)?);
+                    }
+                    let tensor = made.as_ref().ok_or(ExecuteError::ForeignPlan)?;
+                    let room = (free_memory, released_bytes);
+                    self.prepacked_input(&key, &**kernel, reader.input, tensor, room)?
+                }
+            };
+            let Some(input) = input else {
+                // It stays, so the others must have room beside it.
+                (is_replaced, released_bytes) = (false, 0);
+                continue;
+            };
+            let inputs = &mut prepacked[reader.step.index()];
+            if inputs.len() <= reader.input {
+                inputs.resize(reader.input + 1, None);
+            }
+            inputs[reader.input] = Some(input);
+        }
+        if is_replaced {
+            let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+            copies.remove(&constant.key);
+        }
+        Ok(is_replaced)
+    }
+
+    /// Returns the kernel of a step, with its key.
+    fn kernel_of<'a>(
+        &self,
+        program: &'a Program,
+        step: StepId,
+    ) -> Result<(&'a Arc<dyn Kernel>, KernelKey), ExecuteError> {
+        let executed = program.plan.step(step);
+        let (StepKind::Execute(node), Some(Action::Kernel(kernel))) =
+            (executed.kind, &program.actions[step.index()])
+        else {
+            return Err(ExecuteError::ForeignPlan);
+        };
+        let key = KernelKey::new(node, executed.device, program.fused.get(&step));
+        Ok((kernel, key))
+    }
+
+    /// Returns the constants that steps of a run read.
+    fn held_constants(&self, program: &Program) -> Vec<HeldConstant> {
+        let plan = &program.plan;
+        let mut constants: Vec<HeldConstant> = Vec::new();
+        let mut index_of: FxHashMap<ConstantKey, usize> = FxHashMap::default();
+        // Per value its constant.
+        let mut of_value: Vec<Option<usize>> = vec![None; plan.values().len()];
+        for step in plan.steps().iter().filter(|step| step.n_outputs > 0) {
+            let output = step.first_output as usize;
+            let Some(tensor) = program.settled.held_constant(output) else {
                 continue;
             };
             let value = &plan.values()[output];
-            fixed[output] = Some(self.constant((constant, value.device, value.space))?);
+            let key = (tensor, value.device, value.space);
+            let index = *index_of.entry(key).or_insert_with(|| {
+                constants.push(HeldConstant {
+                    key,
+                    values: Vec::new(),
+                    readers: Vec::new(),
+                    has_other_readers: false,
+                    n_bytes: 0,
+                });
+                constants.len() - 1
+            });
+            constants[index].values.push(output);
+            of_value[output] = Some(index);
         }
-        Ok(fixed)
+        for (id, step) in plan.step_ids().map(StepId).zip(plan.steps()) {
+            if program.settled.is_settled[id.index()] {
+                continue;
+            }
+            let is_kernel = matches!(&program.actions[id.index()], Some(Action::Kernel(_)));
+            for (input, value) in step.inputs.iter().enumerate() {
+                let Some(index) = of_value[value.index()] else {
+                    continue;
+                };
+                match is_kernel {
+                    true => constants[index].readers.push(Reader { step: id, input }),
+                    false => constants[index].has_other_readers = true,
+                }
+            }
+        }
+        for input in plan.back_inputs() {
+            if let Some(index) = of_value[input.value.index()] {
+                constants[index].has_other_readers = true;
+            }
+        }
+        constants
+    }
+
+    /// Returns a tensor without elements that stands for a constant, if it can.
+    fn placeholder(&self, key: ConstantKey) -> Result<Option<Tensor>, ExecuteError> {
+        let (tensor, device, space) = key;
+        let node = self.graph.producer(tensor).0;
+        let Some(literal) = self.graph.attrs(node).tensor("value") else {
+            return Ok(None);
+        };
+        let attributes = AllocatorAttributes {
+            on_host: space == MemorySpace::Host,
+            ..AllocatorAttributes::default()
+        };
+        let allocator = kernel_device(&self.devices, device)?.allocator(attributes);
+        let shape = literal.shape().clone();
+        let placeholder = Tensor::released(literal.dtype(), shape, allocator.memory_id());
+        Ok(placeholder)
+    }
+
+    fn is_made(&self, key: ConstantKey) -> bool {
+        let copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        copies.contains_key(&key)
     }
 
     /// Returns the tensor of a constant in a memory, created there once. The device of the node

@@ -4,38 +4,53 @@ use std::cell::OnceCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 
+use rustc_hash::FxHashMap;
+
+use super::Program;
 use super::kernels::{KernelCache, KernelKey, kernel_device};
-use super::{Action, Program};
 use crate::device::{AllocatorAttributes, Kernel, KernelDevice, KernelError, panic_message};
 use crate::execute::error::ExecuteError;
 use crate::memory::MemoryPlan;
 use crate::names::DeviceId;
-use crate::plan::{StepId, StepKind};
 use crate::tensor::{Tensor, TensorError};
 
-/// The free memory of devices besides what the runs of a program need. The memory plan is computed
-/// on first use.
-struct FreeMemory<'a> {
+/// The free memory of devices besides what the runs of a program need, and constants that are not
+/// created yet. The memory plan is computed on first use.
+pub(super) struct FreeMemory<'a> {
     program: &'a Program,
     plan: OnceCell<MemoryPlan>,
+    /// Bytes of constants that will be created, per device.
+    later_bytes: FxHashMap<DeviceId, u64>,
 }
 
 impl<'a> FreeMemory<'a> {
-    fn new(program: &'a Program) -> Self {
+    pub(super) fn new(program: &'a Program, later_bytes: FxHashMap<DeviceId, u64>) -> Self {
         Self {
             program,
             plan: OnceCell::new(),
+            later_bytes,
         }
     }
 
-    /// Checks whether a device has enough memory for its runs besides what it holds now.
-    fn suffices(&self, id: DeviceId, device: &dyn KernelDevice) -> bool {
+    /// Notes that a constant is created now.
+    pub(super) fn take(&mut self, device: DeviceId, n_bytes: u64) {
+        if let Some(bytes) = self.later_bytes.get_mut(&device) {
+            *bytes = bytes.saturating_sub(n_bytes);
+        }
+    }
+
+    /// Checks whether a device has enough memory for its runs besides what it holds now, of which
+    /// `released_bytes` will be released.
+    fn suffices(&self, id: DeviceId, device: &dyn KernelDevice, released_bytes: u64) -> bool {
         let plan = self
             .plan
             .get_or_init(|| MemoryPlan::new(self.program, true));
         let capacity = device.memory_capacity_bytes();
         let allocator = device.allocator(AllocatorAttributes::default());
-        let free = capacity.saturating_sub(allocator.stats().in_use_bytes);
+        let later_bytes = self.later_bytes.get(&id).copied().unwrap_or(0);
+        let in_use_bytes = allocator.stats().in_use_bytes;
+        let in_use_bytes = in_use_bytes.saturating_sub(released_bytes);
+        let free = capacity.saturating_sub(in_use_bytes.saturating_add(later_bytes));
         let mut memories = plan.memories.iter();
         let memory = memories.find(|memory| memory.device == id && !memory.on_host);
         let one_run = memory.map_or(0, |memory| {
@@ -49,46 +64,26 @@ impl<'a> FreeMemory<'a> {
 }
 
 impl KernelCache {
-    /// Lets kernels prepack those of their inputs that are the same in all runs, as long as the
-    /// memory that runs need stays free.
-    pub(super) fn prepack(
-        &self,
-        program: &Program,
-    ) -> Result<Vec<Box<[Option<Tensor>]>>, ExecuteError> {
-        let free_memory = FreeMemory::new(program);
-        let steps = program.plan.steps().iter();
-        let ids = program.plan.step_ids().map(StepId);
-        let prepacked_inputs = ids
-            .zip(steps)
-            .zip(&program.actions)
-            .map(|((id, step), action)| {
-                let (StepKind::Execute(node), Some(Action::Kernel(kernel))) = (step.kind, action)
-                else {
-                    return Ok(Box::default());
-                };
-                let key = KernelKey::new(node, step.device, program.fused.get(&id));
-                let mut prepacked_inputs: Vec<Option<Tensor>> = Vec::new();
-                for (index, value) in step.inputs.iter().enumerate() {
-                    if let Some(constant) = &program.fixed[value.index()]
-                        && let Some(prepacked_tensor) =
-                            self.prepacked_input(&key, &**kernel, index, constant, &free_memory)?
-                    {
-                        prepacked_inputs.resize(index, None);
-                        prepacked_inputs.push(Some(prepacked_tensor));
-                    }
-                }
-                Ok(prepacked_inputs.into_boxed_slice())
-            });
-        prepacked_inputs.collect()
+    /// Returns what a kernel has already made of an input: `Some(None)` if it reads it as it is.
+    #[expect(
+        clippy::option_option,
+        reason = "what is known may be that there is none"
+    )]
+    pub(super) fn known_prepacked(&self, key: &KernelKey, index: usize) -> Option<Option<Tensor>> {
+        let prepacked = self.prepacked.lock();
+        let prepacked = prepacked.unwrap_or_else(PoisonError::into_inner);
+        prepacked.get(&(key.clone(), index)).cloned()
     }
 
-    fn prepacked_input(
+    /// Returns an input as the kernel wants it, as long as the memory that runs need stays free;
+    /// `None` if the kernel reads it as it is.
+    pub(super) fn prepacked_input(
         &self,
         key: &KernelKey,
         kernel: &dyn Kernel,
         index: usize,
         constant: &Tensor,
-        free_memory: &FreeMemory<'_>,
+        (free_memory, released_bytes): (&FreeMemory<'_>, u64),
     ) -> Result<Option<Tensor>, ExecuteError> {
         let mut prepacked = self
             .prepacked
@@ -119,7 +114,7 @@ impl KernelCache {
                 });
             }
             Ok(prepacked_tensor) => {
-                prepacked_tensor.filter(|_| free_memory.suffices(device_id, device))
+                prepacked_tensor.filter(|_| free_memory.suffices(device_id, device, released_bytes))
             }
         };
         prepacked.insert(key, prepacked_tensor.clone());

@@ -45,12 +45,18 @@ fn constants_are_made_once_and_shared_by_plans() {
 
 /// Adds its inputs. A constant second input is doubled when it is prepacked, so that results show
 /// which form was read.
-struct Prepacks(Arc<AtomicU64>);
+struct Prepacks {
+    n_packs: Arc<AtomicU64>,
+    /// Whether the constant itself is not read any more.
+    replaces: bool,
+}
 
 impl Kernel for Prepacks {
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
         let lhs = context.input(0)?;
-        let rhs = context.prepacked_input(1).unwrap_or(context.input(1)?);
+        let constant = context.input(1)?;
+        let rhs = context.prepacked_input(1).unwrap_or(constant);
+        assert_eq!(constant.shape(), lhs.shape());
         let (l, r) = (lhs.as_slice::<f32>()?, rhs.as_slice::<f32>()?);
         context.fill_output(0, lhs.shape(), |out| {
             for (o, (l, r)) in out.iter_mut().zip(l.iter().zip(r)) {
@@ -69,7 +75,7 @@ impl Kernel for Prepacks {
         if index != 1 {
             return Ok(None);
         }
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.n_packs.fetch_add(1, Ordering::Relaxed);
         let allocator = device.allocator(AllocatorAttributes::default());
         let mut prepacked = Tensor::zeros(&*allocator, DType::F32, constant.shape().clone())?;
         let elements = prepacked.as_slice_mut::<f32>().unwrap();
@@ -78,17 +84,76 @@ impl Kernel for Prepacks {
         }
         Ok(Some(prepacked))
     }
+
+    fn replaces_prepacked_input(&self, _: usize) -> bool {
+        self.replaces
+    }
+}
+
+/// Returns a world whose `Prepacks` counts how often it prepacks.
+fn prepacking(replaces: bool) -> (FakeWorld, Arc<AtomicU64>) {
+    let mut world = FakeWorld::new(&["CPU"]);
+    let counter = Arc::new(AtomicU64::new(0));
+    let n_packs = Arc::clone(&counter);
+    let def = KernelDef::new("Prepacks", "CPU");
+    world.registry.register(def.with_factory(move |_| {
+        let n_packs = Arc::clone(&n_packs);
+        Ok(Box::new(Prepacks { n_packs, replaces }))
+    }));
+    (world, counter)
+}
+
+#[test]
+fn a_constant_that_only_prepacking_kernels_read_is_released() {
+    let text = "
+        x = Placeholder() @ 0
+        c = Const() @ 0
+        d = Const() @ 0
+        y = Prepacks(x, c) @ 0
+        z = Prepacks(y, d) @ 0
+        n = Neg(d) @ 0
+    ";
+    let x = ("x", [10.0; 4]);
+    let in_use_bytes = |replaces, fetches: &[&str]| {
+        let bench = Bench::new(prepacking(replaces).0, Sketch::parse(text), &threads(1));
+        let prepared = bench.prepare(&["x"], fetches, &[]).unwrap();
+        let in_use_bytes = bench.world.devices[0].own.stats().in_use_bytes;
+        let found = bench.run_prepared(&prepared, &[x], &RunOptions::default());
+        (in_use_bytes, found.unwrap())
+    };
+    let (kept, expected) = in_use_bytes(false, &["z"]);
+    let (released, found) = in_use_bytes(true, &["z"]);
+    assert_eq!(found, expected);
+    // Of four tensors of 16 bytes, the two prepacked ones stay.
+    assert_eq!((kept, released), (64, 32));
+    // Another node reads `d`, and `c` is fetched.
+    let (read, found) = in_use_bytes(true, &["z", "n", "c"]);
+    assert_eq!(found[0], expected[0]);
+    assert_eq!(found[1..], [[-1.0, -2.0, -3.0, -4.0], [1.0, 2.0, 3.0, 4.0]]);
+    assert_eq!(read, 64);
+}
+
+#[test]
+fn a_released_constant_is_made_again_for_a_plan_that_reads_it() {
+    let (world, n_packs) = prepacking(true);
+    let text = "
+        x = Placeholder() @ 0
+        c = Const() @ 0
+        y = Prepacks(x, c) @ 0
+    ";
+    let bench = Bench::new(world, Sketch::parse(text), &threads(1));
+    let x = ("x", [10.0; 4]);
+    let expected = [12.0, 14.0, 16.0, 18.0];
+    assert_eq!(bench.run(&[x], &["y"]).unwrap(), [expected]);
+    let both = bench.run(&[x], &["y", "c"]).unwrap();
+    assert_eq!(both, [expected, [1.0, 2.0, 3.0, 4.0]]);
+    assert_eq!(bench.run(&[x], &["y"]).unwrap(), [expected]);
+    assert_eq!(n_packs.load(Ordering::Relaxed), 1);
 }
 
 #[test]
 fn constants_are_prepacked_once_and_only_while_they_are_constant() {
-    let mut world = FakeWorld::new(&["CPU"]);
-    let n_packs = Arc::new(AtomicU64::new(0));
-    let counter = Arc::clone(&n_packs);
-    let def = KernelDef::new("Prepacks", "CPU");
-    world
-        .registry
-        .register(def.with_factory(move |_| Ok(Box::new(Prepacks(Arc::clone(&counter))))));
+    let (world, n_packs) = prepacking(false);
     let text = "
         x = Placeholder() @ 0
         c = Const() @ 0

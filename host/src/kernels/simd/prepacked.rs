@@ -174,6 +174,23 @@ impl<'a> Prepacked<'a> {
         })
     }
 
+    /// Writes the matrix, row-major, to `matrix`, which has as many elements.
+    pub(crate) fn unpack(&self, matrix: &mut [f32]) {
+        let lanes = lanes_for(self.columns);
+        let width = panel_vectors(lanes) * lanes;
+        let mut rest = self.data;
+        for first in (0..self.columns).step_by(width) {
+            let n_columns = width.min(self.columns - first);
+            let stride = n_columns.next_multiple_of(lanes);
+            let (panel, others) = rest.split_at(stride * self.inner);
+            rest = others;
+            let rows = matrix.chunks_exact_mut(self.columns);
+            for (row, elements) in rows.zip(panel.chunks_exact(stride)) {
+                row[first..first + n_columns].copy_from_slice(&elements[..n_columns]);
+            }
+        }
+    }
+
     /// Returns the number of panels: a matmul can be divided by panels without reading anything
     /// twice.
     pub(crate) fn n_panels(&self) -> usize {

@@ -91,4 +91,8 @@ impl Kernel for Fused {
     ) -> Result<Option<Tensor>, KernelError> {
         self.base_kernel.prepack_input(index, constant, device)
     }
+
+    fn replaces_prepacked_input(&self, index: usize) -> bool {
+        self.base_kernel.replaces_prepacked_input(index)
+    }
 }

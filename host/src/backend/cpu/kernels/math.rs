@@ -353,8 +353,9 @@ impl Kernel for FloatMatMul {
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
         match context.prepacked_input(1) {
             Some(panels) if !self.transpose.0 => {
-                let [lhs, rhs] = matrices::<f32>(context, self.transpose)?;
-                let (rows, columns) = (lhs.rows(), rhs.columns());
+                let (a, b) = (context.input(0)?, context.input(1)?);
+                let [rows, inner, columns] = matmul_size(a.shape(), b.shape(), self.transpose)?;
+                let lhs = MatrixView::row_major(a.as_slice::<f32>()?, rows, inner)?;
                 let panels = panels.as_slice::<f32>()?;
                 context.fill_output(0, &Shape::from([rows, columns]), |out| {
                     let mut out = MatrixMut::new(out, rows, columns, columns)?;
@@ -383,6 +384,10 @@ impl Kernel for FloatMatMul {
         }
         prepacked(rhs, device).map(Some)
     }
+
+    fn replaces_prepacked_input(&self, index: usize) -> bool {
+        index == 1
+    }
 }
 
 /// Prepacks a right-hand matrix into the device's memory.
@@ -393,7 +398,7 @@ pub(super) fn prepacked(
     let len = matmul::prepacked_len(rhs.rows(), rhs.columns())
         .ok_or_else(|| KernelError::invalid("the matrix is too large to be prepacked"))?;
     let allocator = device.allocator(AllocatorAttributes::default());
-    let mut panels = Tensor::zeros(&*allocator, DType::F32, Shape::from([len]))?;
+    let mut panels = Tensor::persistent_zeros(&*allocator, DType::F32, Shape::from([len]))?;
     let elements = panels.as_slice_mut().ok_or(TensorError::NotOnHost)?;
     matmul::prepack(rhs, elements);
     Ok(panels)

@@ -1,5 +1,7 @@
 //! Neural-network layers: convolution, pooling, bias, activations, softmax.
 
+use std::sync::OnceLock;
+
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::math;
 use crate::backend::host_kernels::Made;
@@ -14,6 +16,7 @@ use crate::backend::plan::pool::PoolWindows;
 use crate::backend::types::ARITHMETIC;
 use crate::backend::types::NUMBERS;
 use crate::backend::types::REALS;
+use crate::device::AllocatorAttributes;
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
@@ -31,7 +34,9 @@ use crate::kernels::softmax;
 use crate::kernels::softmax::SoftmaxRow;
 use crate::tensor::DType;
 use crate::tensor::Element;
+use crate::tensor::Shape;
 use crate::tensor::Tensor;
+use crate::tensor::TensorError;
 
 /// Types that TensorFlow's CPU convolution supports.
 pub(super) const CONVOLVED: [DType; 5] =
@@ -140,7 +145,10 @@ pub(super) fn conv_2d(node: &KernelConstruction<'_>) -> Made {
         type_attr(node, "T")?,
         [F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I32: i32],
         T => if T::DTYPE == DType::F32 {
-            Ok(Box::new(FloatConvolution { windows }))
+            Ok(Box::new(FloatConvolution {
+                windows,
+                unpacked: OnceLock::new(),
+            }))
         } else {
             kernel(move |context| convolve::<T>(context, windows))
         }
@@ -151,6 +159,30 @@ pub(super) fn conv_2d(node: &KernelConstruction<'_>) -> Made {
 /// panels in each run.
 struct FloatConvolution {
     windows: ConvolutionWindows,
+    /// A prepacked filter in its original layout, if images turn out to need that.
+    unpacked: OnceLock<Tensor>,
+}
+
+impl FloatConvolution {
+    /// Returns the filter in its original layout.
+    fn filter<'a>(&'a self, context: &'a KernelContext<'_>) -> Result<&'a Tensor, KernelError> {
+        let filter = context.input(1)?;
+        let Some(panels) = context
+            .prepacked_input(1)
+            .filter(|_| filter.as_bytes().is_err())
+        else {
+            return Ok(filter);
+        };
+        if let Some(unpacked) = self.unpacked.get() {
+            return Ok(unpacked);
+        }
+        let (rows, columns) = filter_size(filter.shape());
+        let allocator = context.device().allocator(AllocatorAttributes::default());
+        let mut unpacked = Tensor::zeros(&*allocator, DType::F32, filter.shape().clone())?;
+        let elements = unpacked.as_slice_mut().ok_or(TensorError::NotOnHost)?;
+        matmul::unpack(panels.as_slice()?, rows, columns, elements)?;
+        Ok(self.unpacked.get_or_init(|| unpacked))
+    }
 }
 
 impl Kernel for FloatConvolution {
@@ -158,7 +190,7 @@ impl Kernel for FloatConvolution {
         let shapes = (context.input(0)?.shape(), context.input(1)?.shape());
         let (convolution, shape) = self.windows.over(shapes.0, shapes.1)?;
         if !convolution.is_dense() {
-            return convolve::<f32>(context, self.windows);
+            return convolve_with::<f32>(context, self.filter(context)?, self.windows);
         }
         let threads = Threads::of(context);
         let x = context.input(0)?.as_slice()?;
@@ -196,24 +228,39 @@ impl Kernel for FloatConvolution {
         }
         math::prepacked(filter_matrix(constant)?, device).map(Some)
     }
+
+    fn replaces_prepacked_input(&self, index: usize) -> bool {
+        index == 1
+    }
 }
 
 /// Returns a filter `[rows, columns, channels, output channels]` of one group as a matrix.
 fn filter_matrix(filter: &Tensor) -> Result<MatrixView<'_, f32>, KernelError> {
-    let dims = filter.shape().dims();
-    let columns = dims.last().copied().unwrap_or(1);
-    let rows = filter.shape().n_elements() / columns.max(1);
+    let (rows, columns) = filter_size(filter.shape());
     MatrixView::row_major(filter.as_slice::<f32>()?, rows, columns)
+}
+
+/// Returns rows and columns of that matrix.
+fn filter_size(filter: &Shape) -> (usize, usize) {
+    let columns = filter.dims().last().copied().unwrap_or(1);
+    (filter.n_elements() / columns.max(1), columns)
 }
 
 fn convolve<T: MatmulElement>(
     context: &KernelContext<'_>,
     windows: ConvolutionWindows,
 ) -> Result<(), KernelError> {
-    let shapes = (context.input(0)?.shape(), context.input(1)?.shape());
-    let (convolution, shape) = windows.over(shapes.0, shapes.1)?;
-    let x = context.input(0)?.as_slice::<T>()?;
-    let f = context.input(1)?.as_slice::<T>()?;
+    convolve_with::<T>(context, context.input(1)?, windows)
+}
+
+fn convolve_with<T: MatmulElement>(
+    context: &KernelContext<'_>,
+    filter: &Tensor,
+    windows: ConvolutionWindows,
+) -> Result<(), KernelError> {
+    let x = context.input(0)?;
+    let (convolution, shape) = windows.over(x.shape(), filter.shape())?;
+    let (x, f) = (x.as_slice::<T>()?, filter.as_slice::<T>()?);
     output(context, shape, |out| {
         convolution.apply(x, f, out, Threads::of(context))
     })

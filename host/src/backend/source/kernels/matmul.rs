@@ -211,6 +211,10 @@ where
             .write(program_device(device)?, &self.site, constant, &layout)
             .map(Some)
     }
+
+    fn replaces_prepacked_input(&self, index: usize) -> bool {
+        index == 1
+    }
 }
 
 /// The right side of matmuls.
