@@ -149,6 +149,13 @@ impl Literal {
             expected,
             found,
         };
+        let all_bytes = |found: usize| match found == total_bytes {
+            true => Ok(()),
+            false => Err(length(
+                format!("{total_bytes} bytes"),
+                format!("{found} bytes"),
+            )),
+        };
         match (&data, dtype.size_bytes()) {
             (LiteralData::Strings(values), None) if dtype == DType::String => {
                 let expanded = string_bytes(values, shape.n_elements());
@@ -169,19 +176,8 @@ impl Literal {
             (LiteralData::Strings(_), _) | (_, None) => {
                 return Err(LiteralError::Unsupported(dtype));
             }
-            (LiteralData::Dense(_) | LiteralData::Stored(_), Some(_)) => {
-                let found = match &data {
-                    LiteralData::Stored(bytes) => bytes.len_bytes(),
-                    LiteralData::Dense(bytes) => (**bytes).as_ref().len(),
-                    _ => total_bytes,
-                };
-                if found != total_bytes {
-                    return Err(length(
-                        format!("{total_bytes} bytes"),
-                        format!("{found} bytes"),
-                    ));
-                }
-            }
+            (LiteralData::Dense(bytes), Some(_)) => all_bytes((**bytes).as_ref().len())?,
+            (LiteralData::Stored(bytes), Some(_)) => all_bytes(bytes.len_bytes())?,
             (LiteralData::RepeatLast(bytes), Some(element)) => {
                 let found = (**bytes).as_ref().len();
                 if found % element != 0 || found > total_bytes {

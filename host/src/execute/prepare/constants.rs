@@ -24,9 +24,11 @@ struct HeldConstant {
 }
 
 /// An input of a kernel.
-struct Reader {
+pub(super) struct Reader {
     step: StepId,
-    input: usize,
+    pub(super) key: KernelKey,
+    pub(super) kernel: Arc<dyn Kernel>,
+    pub(super) input: usize,
 }
 
 impl KernelCache {
@@ -65,8 +67,7 @@ impl KernelCache {
             if !self.is_made(constant.key) {
                 free_memory.take(constant.key.1, constant.n_bytes);
             }
-            let replaced =
-                self.prepack_constant(program, constant, &free_memory, &mut prepacked)?;
+            let replaced = self.prepack_constant(constant, &mut free_memory, &mut prepacked)?;
             fixed.push(match replaced {
                 true => None,
                 false => Some(self.constant(constant.key)?),
@@ -86,67 +87,34 @@ impl KernelCache {
     /// itself any more; it is no longer kept then.
     fn prepack_constant(
         &self,
-        program: &Program,
         constant: &HeldConstant,
-        free_memory: &FreeMemory<'_>,
+        free_memory: &mut FreeMemory<'_>,
         prepacked: &mut [Vec<Option<Tensor>>],
     ) -> Result<bool, ExecuteError> {
+        let replaces = |reader: &Reader| reader.kernel.replaces_prepacked_input(reader.input);
+        // Strings have no placeholder.
         let mut is_replaced = !constant.has_other_readers
+            && constant.n_bytes > 0
             && !constant.readers.is_empty()
-            // Strings have no placeholder.
-            && constant.n_bytes > 0;
+            && constant.readers.iter().all(replaces);
+        free_memory.released_bytes = if is_replaced { constant.n_bytes } else { 0 };
         for reader in &constant.readers {
-            let kernel = self.kernel_of(program, reader.step)?.0;
-            is_replaced &= kernel.replaces_prepacked_input(reader.input);
-        }
-        let mut released_bytes = if is_replaced { constant.n_bytes } else { 0 };
-        // Another plan may have made it, or all that is made of it.
-        let mut made: Option<Tensor> = None;
-        for reader in &constant.readers {
-            let (kernel, key) = self.kernel_of(program, reader.step)?;
-            let input = match self.known_prepacked(&key, reader.input) {
-                Some(known) => known,
-                None => {
-                    if made.is_none() {
-                        made = Some(self.constant(constant.key)?);
-                    }
-                    let tensor = made.as_ref().ok_or(ExecuteError::ForeignPlan)?;
-                    let room = (free_memory, released_bytes);
-                    self.prepacked_input(&key, &**kernel, reader.input, tensor, room)?
-                }
-            };
-            let Some(input) = input else {
+            let Some(tensor) = self.prepacked_input(reader, constant.key, free_memory)? else {
                 // It stays, so the others must have room beside it.
-                (is_replaced, released_bytes) = (false, 0);
+                (is_replaced, free_memory.released_bytes) = (false, 0);
                 continue;
             };
             let inputs = &mut prepacked[reader.step.index()];
             if inputs.len() <= reader.input {
                 inputs.resize(reader.input + 1, None);
             }
-            inputs[reader.input] = Some(input);
+            inputs[reader.input] = Some(tensor);
         }
         if is_replaced {
             let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
             copies.remove(&constant.key);
         }
         Ok(is_replaced)
-    }
-
-    /// Returns the kernel of a step, with its key.
-    fn kernel_of<'a>(
-        &self,
-        program: &'a Program,
-        step: StepId,
-    ) -> Result<(&'a Arc<dyn Kernel>, KernelKey), ExecuteError> {
-        let executed = program.plan.step(step);
-        let (StepKind::Execute(node), Some(Action::Kernel(kernel))) =
-            (executed.kind, &program.actions[step.index()])
-        else {
-            return Err(ExecuteError::ForeignPlan);
-        };
-        let key = KernelKey::new(node, executed.device, program.fused.get(&step));
-        Ok((kernel, key))
     }
 
     /// Returns the constants that steps of a run read.
@@ -180,14 +148,20 @@ impl KernelCache {
             if program.settled.is_settled[id.index()] {
                 continue;
             }
-            let is_kernel = matches!(&program.actions[id.index()], Some(Action::Kernel(_)));
             for (input, value) in step.inputs.iter().enumerate() {
                 let Some(index) = of_value[value.index()] else {
                     continue;
                 };
-                match is_kernel {
-                    true => constants[index].readers.push(Reader { step: id, input }),
-                    false => constants[index].has_other_readers = true,
+                match (step.kind, &program.actions[id.index()]) {
+                    (StepKind::Execute(node), Some(Action::Kernel(kernel))) => {
+                        constants[index].readers.push(Reader {
+                            step: id,
+                            key: KernelKey::new(node, step.device, program.fused.get(&id)),
+                            kernel: Arc::clone(kernel),
+                            input,
+                        });
+                    }
+                    _ => constants[index].has_other_readers = true,
                 }
             }
         }
@@ -223,7 +197,7 @@ impl KernelCache {
 
     /// Returns the tensor of a constant in a memory, created there once. The device of the node
     /// need not hold the constant or have memory for it.
-    fn constant(&self, key: ConstantKey) -> Result<Tensor, ExecuteError> {
+    pub(super) fn constant(&self, key: ConstantKey) -> Result<Tensor, ExecuteError> {
         let (tensor, device_id, space) = key;
         let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(copy) = copies.get(&key) {

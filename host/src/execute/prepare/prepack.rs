@@ -7,8 +7,9 @@ use std::sync::PoisonError;
 use rustc_hash::FxHashMap;
 
 use super::Program;
-use super::kernels::{KernelCache, KernelKey, kernel_device};
-use crate::device::{AllocatorAttributes, Kernel, KernelDevice, KernelError, panic_message};
+use super::constants::Reader;
+use super::kernels::{ConstantKey, KernelCache, kernel_device};
+use crate::device::{AllocatorAttributes, KernelDevice, KernelError, panic_message};
 use crate::execute::error::ExecuteError;
 use crate::memory::MemoryPlan;
 use crate::names::DeviceId;
@@ -21,6 +22,8 @@ pub(super) struct FreeMemory<'a> {
     plan: OnceCell<MemoryPlan>,
     /// Bytes of constants that will be created, per device.
     later_bytes: FxHashMap<DeviceId, u64>,
+    /// Bytes of the constant that is prepacked now, if it will be released then.
+    pub(super) released_bytes: u64,
 }
 
 impl<'a> FreeMemory<'a> {
@@ -29,6 +32,7 @@ impl<'a> FreeMemory<'a> {
             program,
             plan: OnceCell::new(),
             later_bytes,
+            released_bytes: 0,
         }
     }
 
@@ -39,9 +43,8 @@ impl<'a> FreeMemory<'a> {
         }
     }
 
-    /// Checks whether a device has enough memory for its runs besides what it holds now, of which
-    /// `released_bytes` will be released.
-    fn suffices(&self, id: DeviceId, device: &dyn KernelDevice, released_bytes: u64) -> bool {
+    /// Checks whether a device has enough memory for its runs besides what it will hold.
+    fn suffices(&self, id: DeviceId, device: &dyn KernelDevice) -> bool {
         let plan = self
             .plan
             .get_or_init(|| MemoryPlan::new(self.program, true));
@@ -49,7 +52,7 @@ impl<'a> FreeMemory<'a> {
         let allocator = device.allocator(AllocatorAttributes::default());
         let later_bytes = self.later_bytes.get(&id).copied().unwrap_or(0);
         let in_use_bytes = allocator.stats().in_use_bytes;
-        let in_use_bytes = in_use_bytes.saturating_sub(released_bytes);
+        let in_use_bytes = in_use_bytes.saturating_sub(self.released_bytes);
         let free = capacity.saturating_sub(in_use_bytes.saturating_add(later_bytes));
         let mut memories = plan.memories.iter();
         let memory = memories.find(|memory| memory.device == id && !memory.on_host);
@@ -64,39 +67,28 @@ impl<'a> FreeMemory<'a> {
 }
 
 impl KernelCache {
-    /// Returns what a kernel has already made of an input: `Some(None)` if it reads it as it is.
-    #[expect(
-        clippy::option_option,
-        reason = "what is known may be that there is none"
-    )]
-    pub(super) fn known_prepacked(&self, key: &KernelKey, index: usize) -> Option<Option<Tensor>> {
-        let prepacked = self.prepacked.lock();
-        let prepacked = prepacked.unwrap_or_else(PoisonError::into_inner);
-        prepacked.get(&(key.clone(), index)).cloned()
-    }
-
-    /// Returns an input as the kernel wants it, as long as the memory that runs need stays free;
-    /// `None` if the kernel reads it as it is.
+    /// Returns a constant as a kernel that reads it wants it, as long as the memory that runs need
+    /// stays free; `None` if the kernel reads it as it is.
     pub(super) fn prepacked_input(
         &self,
-        key: &KernelKey,
-        kernel: &dyn Kernel,
-        index: usize,
-        constant: &Tensor,
-        (free_memory, released_bytes): (&FreeMemory<'_>, u64),
+        reader: &Reader,
+        constant: ConstantKey,
+        free_memory: &FreeMemory<'_>,
     ) -> Result<Option<Tensor>, ExecuteError> {
         let mut prepacked = self
             .prepacked
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let key = (key.clone(), index);
+        let (kernel, index) = (&reader.kernel, reader.input);
+        let key = (reader.key.clone(), index);
         if let Some(prepacked_tensor) = prepacked.get(&key) {
             return Ok(prepacked_tensor.clone());
         }
         let (node, device_id) = (key.0.node, key.0.device);
         let device = kernel_device(&self.devices, device_id)?;
+        let constant = self.constant(constant)?;
         let prepacked_tensor = catch_unwind(AssertUnwindSafe(|| {
-            kernel.prepack_input(index, constant, device)
+            kernel.prepack_input(index, &constant, device)
         }))
         .unwrap_or_else(|panic| {
             Err(KernelError::invalid(format!(
@@ -114,7 +106,7 @@ impl KernelCache {
                 });
             }
             Ok(prepacked_tensor) => {
-                prepacked_tensor.filter(|_| free_memory.suffices(device_id, device, released_bytes))
+                prepacked_tensor.filter(|_| free_memory.suffices(device_id, device))
             }
         };
         prepacked.insert(key, prepacked_tensor.clone());

@@ -167,10 +167,7 @@ impl FloatConvolution {
     /// Returns the filter in its original layout.
     fn filter<'a>(&'a self, context: &'a KernelContext<'_>) -> Result<&'a Tensor, KernelError> {
         let filter = context.input(1)?;
-        let Some(panels) = context
-            .prepacked_input(1)
-            .filter(|_| filter.as_bytes().is_err())
-        else {
+        let (true, Some(panels)) = (filter.is_released(), context.prepacked_input(1)) else {
             return Ok(filter);
         };
         if let Some(unpacked) = self.unpacked.get() {
@@ -178,7 +175,8 @@ impl FloatConvolution {
         }
         let (rows, columns) = filter_size(filter.shape());
         let allocator = context.device().allocator(AllocatorAttributes::default());
-        let mut unpacked = Tensor::zeros(&*allocator, DType::F32, filter.shape().clone())?;
+        let shape = filter.shape().clone();
+        let mut unpacked = Tensor::persistent_zeros(&*allocator, DType::F32, shape)?;
         let elements = unpacked.as_slice_mut().ok_or(TensorError::NotOnHost)?;
         matmul::unpack(panels.as_slice()?, rows, columns, elements)?;
         Ok(self.unpacked.get_or_init(|| unpacked))
