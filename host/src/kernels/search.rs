@@ -2,7 +2,9 @@
 
 use std::cmp::Ordering;
 
+use crate::device::KernelError;
 use crate::kernels::Scratch;
+use crate::kernels::Threads;
 
 /// Compares two values; NaN is equal to NaN and larger than all others.
 pub fn total_order<T: PartialOrd>(a: &T, b: &T) -> Ordering {
@@ -59,44 +61,65 @@ pub struct Distinct {
     pub firsts: Scratch<usize>,
 }
 
+/// Values between two checks of [`distinct`] whether the run was interrupted.
+const INTERRUPT_CHECK: usize = 1 << 16;
+
+/// Largest size of the first table of [`distinct`].
+const FIRST_TABLE_LEN: usize = 1024;
+
 /// Finds the distinct ones among `groups.len()` values, and writes the number of the distinct value
-/// of each one to `groups` (TensorFlow `Unique`). `compare` is a total order of positions by value;
-/// values that it calls equal are the same only if `is_same`.
+/// of each one to `groups` (TensorFlow `Unique`). Both functions take positions: values that are
+/// the same have the same hash.
 ///
-/// `order` and `firsts` have as many elements as `groups`; their contents do not matter.
-///
-/// # Panics
-/// If the lengths differ.
+/// # Errors
+/// If there is not enough memory.
 pub fn distinct(
     groups: &mut [usize],
-    mut order: Scratch<usize>,
-    mut firsts: Scratch<usize>,
-    compare: impl Fn(usize, usize) -> Ordering,
+    threads: Threads<'_>,
+    hash: impl Fn(usize) -> u64,
     is_same: impl Fn(usize, usize) -> bool,
-) -> Distinct {
-    for (index, slot) in order.iter_mut().enumerate() {
-        *slot = index;
-    }
-    order.sort_unstable_by(|&a, &b| compare(a, b).then(a.cmp(&b)));
-    // First, each value refers to the first occurrence of its value.
-    let mut first = 0;
-    for (rank, &index) in order.iter().enumerate() {
-        if rank == 0 || compare(first, index) != Ordering::Equal || !is_same(first, index) {
-            first = index;
-        }
-        groups[index] = first;
-    }
+) -> Result<Distinct, KernelError> {
+    let mut firsts = threads.scratch::<usize>(groups.len())?;
     let mut n = 0;
-    for index in 0..groups.len() {
-        groups[index] = if groups[index] == index {
-            firsts[n] = index;
-            n += 1;
-            n - 1
-        } else {
-            groups[groups[index]]
+    // Open addressing: a place contains the number of a distinct value plus one, or 0.
+    let len = groups.len().saturating_mul(2).next_power_of_two();
+    let mut table = threads.scratch::<usize>(len.min(FIRST_TABLE_LEN))?;
+    for (index, group) in groups.iter_mut().enumerate() {
+        if index.is_multiple_of(INTERRUPT_CHECK) && threads.is_interrupted() {
+            break;
+        }
+        let mut place = slot(hash(index), table.len());
+        let found = loop {
+            match table[place] {
+                0 => break None,
+                number if is_same(firsts[number - 1], index) => break Some(number - 1),
+                _ => place = (place + 1) % table.len(),
+            }
         };
+        *group = found.unwrap_or(n);
+        if found.is_some() {
+            continue;
+        }
+        table[place] = n + 1;
+        firsts[n] = index;
+        n += 1;
+        if 2 * n > table.len() {
+            table = threads.scratch(4 * table.len())?;
+            for (number, &first) in firsts[..n].iter().enumerate() {
+                let mut place = slot(hash(first), table.len());
+                while table[place] != 0 {
+                    place = (place + 1) % table.len();
+                }
+                table[place] = number + 1;
+            }
+        }
     }
-    Distinct { n, firsts }
+    Ok(Distinct { n, firsts })
+}
+
+/// Returns the first place of a hash in a table, whose length is a power of two.
+fn slot(hash: u64, len: usize) -> usize {
+    usize::try_from(hash % len as u64).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -107,18 +130,30 @@ mod tests {
     #[test]
     fn values_are_numbered_by_their_first_occurrence() {
         let values = [3.0, f32::NAN, -0.0, 3.0, 0.0, f32::NAN, 1.0];
-        let scratch = || Threads::single().scratch(values.len()).unwrap();
         let mut groups = [0; 7];
-        let found = distinct(
-            &mut groups,
-            scratch(),
-            scratch(),
-            |a, b| total_order(&values[a], &values[b]),
-            |a, b| values[a] == values[b],
-        );
+        let threads = Threads::single();
+        let is_same = |a: usize, b: usize| values[a] == values[b];
+        // One hash for all: nothing but `is_same` tells them apart.
+        let found = distinct(&mut groups, threads, |_| 7, is_same).unwrap();
         assert_eq!(groups, [0, 1, 2, 0, 2, 3, 4]);
         assert_eq!(found.n, 5);
         assert_eq!(found.firsts[..5], [0, 1, 2, 5, 6]);
+    }
+
+    #[test]
+    fn tables_of_distinct_values_grow() {
+        let value = |index: usize| index * index % 10_007;
+        let mut groups = vec![0; 30_000];
+        let hash = |index: usize| value(index) as u64;
+        let is_same = |a: usize, b: usize| value(a) == value(b);
+        let found = distinct(&mut groups, Threads::single(), hash, is_same).unwrap();
+        let mut numbers = std::collections::HashMap::new();
+        for (index, &group) in groups.iter().enumerate() {
+            let n = numbers.len();
+            assert_eq!(group, *numbers.entry(value(index)).or_insert(n), "{index}");
+            assert_eq!(value(found.firsts[group]), value(index));
+        }
+        assert_eq!(found.n, numbers.len());
     }
 
     #[test]

@@ -7,11 +7,15 @@ use std::sync::Arc;
 
 use crate::device::KernelContext;
 use crate::device::KernelError;
+use crate::kernels::Threads;
 use crate::kernels::scratch;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
+
+/// Strings of which it takes about 20 us to share them, if they are not in a cache.
+const SHARED_GRAIN: usize = 512;
 
 /// Expands `$body` with `$W` as the [`RawElements`] of an element type, or returns an error for a
 /// type that has none.
@@ -140,11 +144,15 @@ impl RawElements for Strings {
         strings.extend(std::iter::repeat_n(None, n));
         fill(&mut strings)?;
         let mut owned = scratch::list(n)?;
-        owned.extend(
-            strings
-                .into_iter()
-                .map(|string| string.cloned().unwrap_or_default()),
-        );
+        owned.extend(std::iter::repeat_n(None, n));
+        // To share a string, its count of owners is read from memory.
+        Threads::of(context).fill(&mut owned, 1, SHARED_GRAIN, |start, part| {
+            for (place, &string) in part.iter_mut().zip(&strings[start..]) {
+                *place = string.cloned();
+            }
+        });
+        // An interrupted run has none for the rest.
+        let owned = owned.into_iter().map(Option::unwrap_or_default).collect();
         context.set_output(index, Tensor::from_strings(shape, owned)?)
     }
 }

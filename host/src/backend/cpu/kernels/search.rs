@@ -1,6 +1,11 @@
 //! Searches in sorted values, sets of values, and positions of values.
 
 use std::cmp::Ordering;
+use std::hash::BuildHasher;
+use std::hash::DefaultHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
+use std::hash::RandomState;
 
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::raw::RawElements;
@@ -242,36 +247,46 @@ fn list_diff(node: &KernelConstruction<'_>) -> Made {
     }))
 }
 
-/// Calls `body` with a total order of the elements of a tensor by position, and with whether two of
-/// them are the same.
-fn with_order<R>(
+/// Calls `body` with a function that hashes the element at a position, and with whether the
+/// elements at two positions are the same. Those that are have the same hash.
+fn with_identity<R>(
     tensor: &Tensor,
     body: impl FnOnce(
-        &dyn Fn(usize, usize) -> Ordering,
+        &dyn Fn(usize, &mut DefaultHasher),
         &dyn Fn(usize, usize) -> bool,
     ) -> Result<R, KernelError>,
 ) -> Result<R, KernelError> {
-    fn of<E: PartialOrd, R>(
-        x: &[E],
-        body: impl FnOnce(
-            &dyn Fn(usize, usize) -> Ordering,
-            &dyn Fn(usize, usize) -> bool,
-        ) -> Result<R, KernelError>,
-    ) -> Result<R, KernelError> {
-        body(&|a, b| search::total_order(&x[a], &x[b]), &|a, b| {
-            x[a] == x[b]
-        })
-    }
     match tensor.dtype() {
-        DType::String => of(tensor.as_strings()?, body),
+        DType::String => {
+            let x = tensor.as_strings()?;
+            body(&|index, hasher| x[index].hash(hasher), &|a, b| x[a] == x[b])
+        }
         DType::Bool => {
             let x = tensor.as_bools()?;
             let truth = |index: usize| x[index] != 0;
-            body(&|a, b| truth(a).cmp(&truth(b)), &|a, b| {
+            body(&|index, hasher| truth(index).hash(hasher), &|a, b| {
                 truth(a) == truth(b)
             })
         }
-        dtype => dispatch_number!(dtype, T => of(tensor.as_slice::<T>()?, body)),
+        dtype => dispatch_number!(dtype, T => {
+            let x = tensor.as_slice::<T>()?;
+            body(&|index, hasher| hash_number(x, index, hasher), &|a, b| x[a] == x[b])
+        }),
+    }
+}
+
+fn hash_number<T: Element + PartialEq>(x: &[T], index: usize, hasher: &mut DefaultHasher) {
+    let number = &x[index];
+    #[expect(clippy::eq_op, reason = "the definition of NaN, for any type")]
+    let is_nan = number != number;
+    if is_nan {
+        // Each is another one. If they had one hash, many would take quadratic time.
+        hasher.write_usize(index);
+    } else if *number == T::zeroed() {
+        // Also -0.
+        hasher.write(bytemuck::bytes_of(&T::zeroed()));
+    } else {
+        hasher.write(bytemuck::bytes_of(number));
     }
 }
 
@@ -330,17 +345,19 @@ fn distinct<W: RawElements>(
     let slice = |index: usize| {
         (0..outer).flat_map(move |block| (0..inner).map(move |k| (block * n + index) * inner + k))
     };
-    let found = with_order(input, |compare, is_same| {
-        Ok(search::distinct(
+    // Seeded by chance: nobody can choose values that all have one hash.
+    let seed = RandomState::new();
+    let found = with_identity(input, |hash, is_same| {
+        search::distinct(
             &mut groups,
-            threads.scratch(n)?,
-            threads.scratch(n)?,
-            |a, b| {
-                let mut pairs = slice(a).zip(slice(b)).map(|(a, b)| compare(a, b));
-                pairs.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+            threads,
+            |index| {
+                let mut hasher = seed.build_hasher();
+                slice(index).for_each(|position| hash(position, &mut hasher));
+                hasher.finish()
             },
             |a, b| slice(a).zip(slice(b)).all(|(a, b)| is_same(a, b)),
-        ))
+        )
     })?;
     let shape: Shape = dims[..axis]
         .iter()

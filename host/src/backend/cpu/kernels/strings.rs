@@ -171,18 +171,18 @@ pub(super) fn set_strings(
 /// Strings that take about 20 us on one thread.
 const STRINGS_GRAIN: usize = 256;
 
-/// Sets output 0 to strings of the shape of input 0, on several threads. `write` appends string
-/// `index` to the empty `bytes`.
+/// Sets output 0 to strings of a shape, on several threads. `write` appends string `index` to the
+/// empty `bytes`.
 fn set_written(
     context: &KernelContext<'_>,
+    shape: &Shape,
     write: impl Fn(usize, &mut Vec<u8>) -> Result<(), KernelError> + Sync,
 ) -> Result<(), KernelError> {
-    let shape = context.input(0)?.shape();
     shape.size_bytes(DType::String).map_err(TensorError::from)?;
-    let mut strings = scratch::list(shape.n_elements())?;
-    strings.extend(std::iter::repeat_n(None, shape.n_elements()));
-    let threads = Threads::of(context);
-    threads.try_fill(
+    let n = shape.n_elements();
+    let mut strings = scratch::list(n)?;
+    strings.extend(std::iter::repeat_n(None, n));
+    let written = Threads::of(context).try_fill(
         &mut strings,
         1,
         STRINGS_GRAIN,
@@ -195,10 +195,27 @@ fn set_written(
             }
             Ok(())
         },
-    )?;
+    );
+    written.map_err(|error| {
+        first_error(n, error, |index| {
+            let mut bytes = scratch::list(0)?;
+            write(index, &mut bytes)
+        })
+    })?;
     // An interrupted run has none for the rest.
     let strings = strings.into_iter().map(Option::unwrap_or_default);
     context.set_output(0, Tensor::from_strings(shape.clone(), strings.collect())?)
+}
+
+/// Returns the error of the first one of `n` elements that has one: which one several threads find
+/// is a matter of chance.
+fn first_error(
+    n: usize,
+    found: KernelError,
+    check: impl Fn(usize) -> Result<(), KernelError>,
+) -> KernelError {
+    let mut errors = (0..n).filter_map(|index| check(index).err());
+    errors.next().unwrap_or(found)
 }
 
 /// Makes a kernel that maps each string of input 0 to another one, which `map` appends to the empty
@@ -207,8 +224,11 @@ fn map_strings(
     map: impl Fn(&[u8], &mut Vec<u8>) -> Result<(), KernelError> + Send + Sync + 'static,
 ) -> Made {
     kernel(move |context| {
-        let strings = context.input(0)?.as_strings()?;
-        set_written(context, |index, bytes| map(&strings[index], bytes))
+        let input = context.input(0)?;
+        let strings = input.as_strings()?;
+        set_written(context, input.shape(), |index, bytes| {
+            map(&strings[index], bytes)
+        })
     })
 }
 
@@ -221,11 +241,14 @@ fn set_mapped<T: Element>(
     let strings = input.as_strings()?;
     let threads = Threads::of(context);
     context.fill_output(0, input.shape(), |out: &mut [T]| {
-        threads.try_fill(out, 1, 4 * STRINGS_GRAIN, |start, part| {
+        let mapped = threads.try_fill(out, 1, 4 * STRINGS_GRAIN, |start, part| {
             for (slot, string) in part.iter_mut().zip(&strings[start..]) {
                 *slot = map(string)?;
             }
             Ok(())
+        });
+        mapped.map_err(|error| {
+            first_error(strings.len(), error, |index| map(&strings[index]).map(drop))
         })
     })
 }
@@ -307,7 +330,7 @@ fn substring(node: &KernelConstruction<'_>) -> Made {
         let shape = Broadcast::new(input.shape(), of_positions)?.shape().clone();
         let strings = input.as_strings()?;
         let (positions, lens) = (indices(positions)?, indices(lens)?);
-        let substrings = (0..shape.n_elements()).map(|index| {
+        set_written(context, &shape, |index, bytes| {
             let string = &strings[index_in(input.shape(), &shape, index)];
             let of_position = index_in(of_positions, &shape, index);
             let position = positions[of_position];
@@ -324,15 +347,17 @@ fn substring(node: &KernelConstruction<'_>) -> Made {
                     "pos {position} out of range for string{shown} at index {index}"
                 ))
             })?;
-            Ok(string[range].into())
-        });
-        set_strings(context, 0, &shape, substrings)
+            append(bytes, &string[range])
+        })
     })
 }
 
 /// Returns the index of an element of a tensor of this shape, of the index in the shape to which it
 /// is broadcast.
 fn index_in(shape: &Shape, result: &Shape, mut index: usize) -> usize {
+    if shape == result {
+        return index;
+    }
     let (mut at, mut stride) = (0, 1);
     let dims = shape.dims().iter().rev();
     for (&size, &of_result) in dims.zip(result.dims().iter().rev()) {
@@ -461,8 +486,9 @@ fn as_string(node: &KernelConstruction<'_>) -> Made {
 /// Makes a kernel that writes each element as a string.
 fn written<T: Element>(write: impl Fn(T) -> String + Send + Sync + 'static) -> Made {
     kernel(move |context| {
-        let elements = context.input(0)?.as_slice::<T>()?;
-        set_written(context, |index, bytes| {
+        let input = context.input(0)?;
+        let elements = input.as_slice::<T>()?;
+        set_written(context, input.shape(), |index, bytes| {
             append(bytes, write(elements[index]).as_bytes())
         })
     })
@@ -497,8 +523,9 @@ fn replaced(
     rewrite: &Rewrite,
     is_global: bool,
 ) -> Result<(), KernelError> {
-    let strings = context.input(0)?.as_strings()?;
-    set_written(context, |index, bytes| {
+    let input = context.input(0)?;
+    let strings = input.as_strings()?;
+    set_written(context, input.shape(), |index, bytes| {
         rewrite.replace(regex, &strings[index], is_global, bytes);
         Ok(())
     })

@@ -1,17 +1,24 @@
 //! Lookup tables: the resources.
 
+use std::borrow::Borrow;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::hash::Hash;
+use std::hash::Hasher;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::RwLock;
+use std::sync::RwLockReadGuard;
+use std::sync::RwLockWriteGuard;
 
 use smallvec::SmallVec;
 
 use crate::device::DeviceContext;
+use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::Resource;
+use crate::kernels::Threads;
 use crate::kernels::scratch;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
@@ -21,6 +28,9 @@ use crate::tensor::TensorError;
 
 /// Memory of an entry besides its bytes.
 const ENTRY_BYTES: u64 = 64;
+
+/// Lookups that take about 20 us on one thread.
+const LOOKUPS_GRAIN: usize = 512;
 
 /// What an op may do with a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,12 +42,24 @@ pub(super) enum TableKind {
 }
 
 /// One key or value: elements of fixed size as bytes, or strings.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Item {
     /// Little-endian elements.
     Bytes(SmallVec<[u8; 16]>),
     /// Strings.
     Strings(SmallVec<[Arc<[u8]>; 1]>),
+}
+
+/// A key in the map of a table. It is looked up by its bytes, which need no [`Item`].
+#[derive(Debug, Clone)]
+enum Key {
+    Bytes(SmallVec<[u8; 16]>),
+    String(Arc<[u8]>),
+    /// Several strings, and [`bytes_of_strings`] of them.
+    Strings {
+        strings: SmallVec<[Arc<[u8]>; 1]>,
+        bytes: Arc<[u8]>,
+    },
 }
 
 /// The types and shapes of the entries of a table.
@@ -58,13 +80,13 @@ pub(super) struct Table {
     /// Keys that must not be used: those of empty and deleted places of a dense table, with their
     /// names.
     reserved: SmallVec<[(Item, &'static str); 2]>,
-    entries: Mutex<Entries>,
+    entries: RwLock<Entries>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Entries {
     is_initialized: bool,
-    by_key: HashMap<Item, Item>,
+    by_key: HashMap<Key, Item>,
 }
 
 impl Table {
@@ -81,18 +103,23 @@ impl Table {
             kind,
             signature,
             reserved,
-            entries: Mutex::new(entries),
+            entries: RwLock::new(entries),
         }
     }
 
     /// Ignores poisoning: each change of an entry is complete.
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, Entries> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Self::read`].
+    fn write(&self) -> RwLockWriteGuard<'_, Entries> {
+        self.entries.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
-        self.lock().by_key.len()
+        self.read().by_key.len()
     }
 
     /// Returns the shape of keys without the axes of one key.
@@ -170,7 +197,7 @@ impl Table {
                 "the table cannot be initialized: it is mutable; insert the entries instead",
             ));
         }
-        let mut entries = self.lock();
+        let mut entries = self.write();
         if entries.is_initialized {
             return match entries.by_key.len() == n {
                 true => Ok(()),
@@ -182,7 +209,7 @@ impl Table {
         entries.grow(n)?;
         for index in 0..n {
             let (key, value) = entry(index)?;
-            match entries.by_key.entry(key) {
+            match entries.by_key.entry(key.into()) {
                 Entry::Vacant(place) => {
                     place.insert(value);
                 }
@@ -190,7 +217,7 @@ impl Table {
                     return Err(KernelError::invalid(format!(
                         "HashTable has different value for same key. Key {} has {} and trying to \
                          add value {}",
-                        shown(place.key(), self.signature.key_dtype),
+                        shown(&place.key().into(), self.signature.key_dtype),
                         shown(place.get(), self.signature.value_dtype),
                         shown(&value, self.signature.value_dtype)
                     )));
@@ -230,9 +257,8 @@ impl Table {
             ));
         }
         let (key_len, value_len) = self.item_lens();
-        self.initialize(n, |index| {
-            Ok((item(keys, index, key_len)?, item(values, index, value_len)?))
-        })
+        let (keys, values) = (Items::new(keys, key_len)?, Items::new(values, value_len)?);
+        self.initialize(n, |index| Ok((keys.item(index), values.item(index))))
     }
 
     /// Adds and replaces entries; `clears` removes all others. A table that is filled once is
@@ -249,15 +275,16 @@ impl Table {
         self.check_mutable("Insert")?;
         let n = self.check(keys, Some(values))?;
         let (key_len, value_len) = self.item_lens();
-        let mut entries = self.lock();
+        let (keys, values) = (Items::new(keys, key_len)?, Items::new(values, value_len)?);
+        let mut entries = self.write();
         if clears {
             entries.by_key.clear();
         }
         entries.grow(n)?;
         for index in 0..n {
-            let key = item(keys, index, key_len)?;
+            let key = keys.item(index);
             self.check_reserved(&key)?;
-            entries.by_key.insert(key, item(values, index, value_len)?);
+            entries.by_key.insert(key.into(), values.item(index));
         }
         Ok(())
     }
@@ -267,11 +294,11 @@ impl Table {
         self.check_mutable("Remove")?;
         let n = self.check(keys, None)?;
         let (key_len, _) = self.item_lens();
-        let mut entries = self.lock();
+        let keys = Items::new(keys, key_len)?;
+        let mut entries = self.write();
         for index in 0..n {
-            let key = item(keys, index, key_len)?;
-            self.check_reserved(&key)?;
-            entries.by_key.remove(&key);
+            self.check_reserved(&keys.item(index))?;
+            entries.by_key.remove(&*keys.bytes(index));
         }
         Ok(())
     }
@@ -285,20 +312,19 @@ impl Table {
         }
     }
 
-    /// Calls `put` with the values of keys: the shape of all of them, and per key its value or the
-    /// place of its default in `defaults`.
+    /// Sets output 0 to the values of keys; a key without a value gets its default.
     pub(super) fn find(
         &self,
+        context: &KernelContext<'_>,
         keys: &Tensor,
         defaults: &Tensor,
-        put: impl FnOnce(&Shape, &[Item]) -> Result<(), KernelError>,
     ) -> Result<(), KernelError> {
-        let n = self.check(keys, None)?;
+        self.check(keys, None)?;
         let signature = &self.signature;
-        if defaults.dtype() != signature.value_dtype {
+        let dtype = signature.value_dtype;
+        if defaults.dtype() != dtype {
             return Err(KernelError::invalid(format!(
-                "Default value must be type {} but got {}",
-                signature.value_dtype,
+                "Default value must be type {dtype} but got {}",
                 defaults.dtype()
             )));
         }
@@ -312,22 +338,75 @@ impl Table {
             )));
         }
         let (key_len, value_len) = self.item_lens();
-        let mut found = scratch::list::<Item>(n)?;
-        {
-            let entries = self.lock();
-            if !entries.is_initialized {
-                return Err(KernelError::invalid("Table not initialized."));
-            }
-            for index in 0..n {
-                let key = item(keys, index, key_len)?;
-                self.check_reserved(&key)?;
-                found.push(match entries.by_key.get(&key) {
-                    Some(value) => value.clone(),
-                    None => item(defaults, if has_one_default { 0 } else { index }, value_len)?,
-                });
+        let threads = Threads::of(context);
+        let keys = Items::new(keys, key_len)?;
+        // Where the default of a key starts.
+        let default = |row: usize, len: usize| if has_one_default { 0 } else { row * len };
+        if dtype == DType::String {
+            let defaults = defaults.as_strings()?;
+            let mut strings = scratch::list::<Option<Arc<[u8]>>>(shape.n_elements())?;
+            strings.extend(std::iter::repeat_n(None, shape.n_elements()));
+            self.find_rows(
+                threads,
+                &keys,
+                value_len,
+                &mut strings,
+                |row, value, place| {
+                    let found = match value {
+                        Some(Item::Strings(strings)) => strings,
+                        Some(Item::Bytes(_)) => return Err(foreign_entry()),
+                        None => &defaults[default(row, value_len)..][..value_len],
+                    };
+                    for (place, string) in place.iter_mut().zip(found) {
+                        *place = Some(Arc::clone(string));
+                    }
+                    Ok(())
+                },
+            )?;
+            // An interrupted run has none for the rest.
+            let strings = strings.into_iter().map(Option::unwrap_or_default);
+            return context.set_output(0, Tensor::from_strings(shape, strings.collect())?);
+        }
+        let defaults = defaults.as_bytes()?;
+        context.fill_output_bytes(0, dtype, &shape, |bytes| {
+            let len = bytes.len() / keys.n.max(1);
+            self.find_rows(threads, &keys, len, bytes, |row, value, place| {
+                match value {
+                    Some(Item::Bytes(value)) if value.len() == len => place.copy_from_slice(value),
+                    Some(_) => return Err(foreign_entry()),
+                    None => place.copy_from_slice(&defaults[default(row, len)..][..len]),
+                }
+                Ok(())
+            })
+        })
+    }
+
+    /// Looks up each key on several threads, and calls `put(row, value, place)` with its row, its
+    /// value if it has one, and the `len` elements of `out` for it.
+    fn find_rows<T: Send>(
+        &self,
+        threads: Threads<'_>,
+        keys: &Items<'_>,
+        len: usize,
+        out: &mut [T],
+        put: impl Fn(usize, Option<&Item>, &mut [T]) -> Result<(), KernelError> + Sync,
+    ) -> Result<(), KernelError> {
+        let entries = &*self.read();
+        if !entries.is_initialized {
+            return Err(KernelError::invalid("Table not initialized."));
+        }
+        if !self.reserved.is_empty() {
+            for row in 0..keys.n {
+                self.check_reserved(&keys.item(row))?;
             }
         }
-        put(&shape, &found)
+        let len = len.max(1);
+        threads.try_fill(out, len, LOOKUPS_GRAIN * len, |start, part| {
+            for (row, place) in (start / len..).zip(part.chunks_exact_mut(len)) {
+                put(row, entries.by_key.get(&*keys.bytes(row)), place)?;
+            }
+            Ok(())
+        })
     }
 
     /// Calls `put` with all keys and values, sorted by the bytes of the keys.
@@ -335,14 +414,19 @@ impl Table {
         &self,
         put: impl FnOnce(&[Item], &[Item]) -> Result<(), KernelError>,
     ) -> Result<(), KernelError> {
-        let entries = self.lock();
+        let entries = self.read();
         let n = entries.by_key.len();
-        let mut pairs = scratch::list::<(&Item, &Item)>(n)?;
-        pairs.extend(&entries.by_key);
-        pairs.sort_unstable_by_key(|(key, _)| *key);
+        let mut pairs = scratch::list::<(Item, &Item)>(n)?;
+        pairs.extend(
+            entries
+                .by_key
+                .iter()
+                .map(|(key, value)| (key.into(), value)),
+        );
+        pairs.sort_unstable();
         let (mut keys, mut values) = (scratch::list::<Item>(n)?, scratch::list::<Item>(n)?);
         for (key, value) in pairs {
-            keys.push(key.clone());
+            keys.push(key);
             values.push(value.clone());
         }
         drop(entries);
@@ -354,7 +438,7 @@ impl Entries {
     fn grow(&mut self, n: usize) -> Result<(), KernelError> {
         self.by_key
             .try_reserve(n)
-            .map_err(|_| scratch::out_of_memory(n.saturating_mul(size_of::<(Item, Item)>())))
+            .map_err(|_| scratch::out_of_memory(n.saturating_mul(size_of::<(Key, Item)>())))
     }
 }
 
@@ -370,9 +454,11 @@ impl Resource for Table {
     }
 
     fn memory_bytes(&self) -> u64 {
-        let entries = self.lock();
-        let bytes =
-            |(key, value): (&Item, &Item)| key.len_bytes() + value.len_bytes() + ENTRY_BYTES;
+        let entries = self.read();
+        let bytes = |(key, value): (&Key, &Item)| {
+            let key: &[u8] = key.borrow();
+            key.len() as u64 + value.len_bytes() + ENTRY_BYTES
+        };
         entries.by_key.iter().map(bytes).sum()
     }
 
@@ -386,7 +472,7 @@ impl Resource for Table {
             kind: self.kind,
             signature: self.signature.clone(),
             reserved: self.reserved.clone(),
-            entries: Mutex::new(self.lock().clone()),
+            entries: RwLock::new(self.read().clone()),
         };
         Some(Ok(Arc::new(moved)))
     }
@@ -401,23 +487,123 @@ impl Item {
     }
 }
 
+/// Returns bytes that differ for any two lists of as many strings.
+fn bytes_of_strings(strings: &[Arc<[u8]>]) -> Cow<'_, [u8]> {
+    if let [string] = strings {
+        return Cow::Borrowed(string);
+    }
+    let with_lens = strings
+        .iter()
+        .flat_map(|string| [&string.len().to_le_bytes()[..], string].concat());
+    Cow::Owned(with_lens.collect())
+}
+
+/// The elements of a tensor in rows of one length: keys or values.
+struct Items<'a> {
+    elements: Elements<'a>,
+    /// Length of a row: in bytes, or in strings.
+    len: usize,
+    /// Number of rows.
+    n: usize,
+}
+
+enum Elements<'a> {
+    Bytes(&'a [u8]),
+    Strings(&'a [Arc<[u8]>]),
+}
+
+impl<'a> Items<'a> {
+    /// Returns the rows of `len` elements.
+    fn new(tensor: &'a Tensor, len: usize) -> Result<Self, KernelError> {
+        let dtype = tensor.dtype();
+        let n = tensor.shape().n_elements() / len.max(1);
+        if dtype == DType::String {
+            let elements = Elements::Strings(tensor.as_strings()?);
+            return Ok(Self { elements, len, n });
+        }
+        let size = dtype.size_bytes().ok_or(TensorError::NoFixedSize(dtype))?;
+        Ok(Self {
+            elements: Elements::Bytes(tensor.as_bytes()?),
+            len: len * size,
+            n,
+        })
+    }
+
+    /// Returns the bytes of a row as a key.
+    fn bytes(&self, row: usize) -> Cow<'a, [u8]> {
+        let range = row * self.len..(row + 1) * self.len;
+        match self.elements {
+            Elements::Bytes(bytes) => Cow::Borrowed(&bytes[range]),
+            Elements::Strings(strings) => bytes_of_strings(&strings[range]),
+        }
+    }
+
+    fn item(&self, row: usize) -> Item {
+        let range = row * self.len..(row + 1) * self.len;
+        match self.elements {
+            Elements::Bytes(bytes) => Item::Bytes(SmallVec::from_slice(&bytes[range])),
+            Elements::Strings(strings) => Item::Strings(strings[range].iter().cloned().collect()),
+        }
+    }
+}
+
+impl From<Item> for Key {
+    fn from(item: Item) -> Self {
+        match item {
+            Item::Bytes(bytes) => Self::Bytes(bytes),
+            Item::Strings(strings) => match &strings[..] {
+                [string] => Self::String(Arc::clone(string)),
+                _ => Self::Strings {
+                    bytes: bytes_of_strings(&strings).into(),
+                    strings,
+                },
+            },
+        }
+    }
+}
+
+impl From<&Key> for Item {
+    fn from(key: &Key) -> Self {
+        match key {
+            Key::Bytes(bytes) => Self::Bytes(bytes.clone()),
+            Key::String(string) => Self::Strings(SmallVec::from_iter([Arc::clone(string)])),
+            Key::Strings { strings, .. } => Self::Strings(strings.clone()),
+        }
+    }
+}
+
+impl Borrow<[u8]> for Key {
+    fn borrow(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::String(bytes) | Self::Strings { bytes, .. } => bytes,
+        }
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        let (bytes, others): (&[u8], &[u8]) = (self.borrow(), other.borrow());
+        bytes == others
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let bytes: &[u8] = self.borrow();
+        bytes.hash(state);
+    }
+}
+
 /// Returns the elements `index * len..(index + 1) * len` of a tensor.
 pub(super) fn item(tensor: &Tensor, index: usize, len: usize) -> Result<Item, KernelError> {
-    let missing = || KernelError::invalid("a table entry lies outside of its tensor");
-    let range = index * len..(index + 1) * len;
-    if tensor.dtype() == DType::String {
-        let strings = tensor.as_strings()?.get(range).ok_or_else(missing)?;
-        return Ok(Item::Strings(strings.iter().cloned().collect()));
-    }
-    let size = tensor
-        .dtype()
-        .size_bytes()
-        .ok_or(TensorError::NoFixedSize(tensor.dtype()))?;
-    let bytes = tensor.as_bytes()?;
-    let bytes = bytes
-        .get(range.start * size..range.end * size)
-        .ok_or_else(missing)?;
-    Ok(Item::Bytes(SmallVec::from_slice(bytes)))
+    Ok(Items::new(tensor, len)?.item(index))
+}
+
+fn foreign_entry() -> KernelError {
+    KernelError::invalid("a table has entries of another type")
 }
 
 /// Returns the shape of rows whose elements have this shape.

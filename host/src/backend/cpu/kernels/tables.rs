@@ -258,12 +258,7 @@ fn size(_: &KernelConstruction<'_>) -> Made {
 
 /// TensorFlow `LookupTableFind`.
 fn find(_: &KernelConstruction<'_>) -> Made {
-    kernel(|context| {
-        let table = table(context)?;
-        table.find(context.input(1)?, context.input(2)?, |shape, values| {
-            set_items(context, 0, table.signature.value_dtype, shape, values)
-        })
-    })
+    kernel(|context| table(context)?.find(context, context.input(1)?, context.input(2)?))
 }
 
 /// TensorFlow `LookupTableExport`.
