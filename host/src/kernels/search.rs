@@ -85,7 +85,8 @@ pub fn distinct(
     let len = groups.len().saturating_mul(2).next_power_of_two();
     let mut table = threads.scratch::<usize>(len.min(FIRST_TABLE_LEN))?;
     for (index, group) in groups.iter_mut().enumerate() {
-        if index.is_multiple_of(INTERRUPT_CHECK) && threads.is_interrupted() {
+        // Not before the first value: the groups of the rest are that of number 0.
+        if (index + 1).is_multiple_of(INTERRUPT_CHECK) && threads.is_interrupted() {
             break;
         }
         let mut place = slot(hash(index), table.len());

@@ -602,7 +602,8 @@ pub(super) fn item(tensor: &Tensor, index: usize, len: usize) -> Result<Item, Ke
     Ok(Items::new(tensor, len)?.item(index))
 }
 
-fn foreign_entry() -> KernelError {
+/// Returns the error of an entry whose type is not that of its table.
+pub(super) fn foreign_entry() -> KernelError {
     KernelError::invalid("a table has entries of another type")
 }
 

@@ -10,6 +10,7 @@ use crate::backend::cpu::kernels::table::Item;
 use crate::backend::cpu::kernels::table::Signature;
 use crate::backend::cpu::kernels::table::Table;
 use crate::backend::cpu::kernels::table::TableKind;
+use crate::backend::cpu::kernels::table::foreign_entry;
 use crate::backend::cpu::kernels::table::item;
 use crate::backend::cpu::kernels::table::known_shape;
 use crate::backend::host_kernels::Made;
@@ -295,13 +296,12 @@ fn set_items(
     shape: &Shape,
     items: &[Item],
 ) -> Result<(), KernelError> {
-    let other = || KernelError::invalid("a table has entries of another type");
     if dtype == DType::String {
         let mut strings = scratch::list(shape.n_elements())?;
         for item in items {
             match item {
                 Item::Strings(item) => strings.extend(item.iter().cloned()),
-                Item::Bytes(_) => return Err(other()),
+                Item::Bytes(_) => return Err(foreign_entry()),
             }
         }
         return context.set_output(index, Tensor::from_strings(shape.clone(), strings)?);
@@ -313,7 +313,7 @@ fn set_items(
         for (place, item) in bytes.chunks_exact_mut(len.max(1)).zip(items) {
             match item {
                 Item::Bytes(item) if item.len() == len => place.copy_from_slice(item),
-                _ => return Err(other()),
+                _ => return Err(foreign_entry()),
             }
         }
         Ok(())
