@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use placewright::Error;
+use placewright::builder::GraphBuilder;
 use placewright::candidates::Proposal;
 use placewright::device::AllocatorAttributes;
 use placewright::device::FactoryRegistry;
@@ -17,6 +18,7 @@ use placewright::error::NameRole;
 use placewright::execute::CancelToken;
 use placewright::execute::ExecuteError;
 use placewright::execute::RunOptions;
+use placewright::names::DeviceId;
 use placewright::partition::PartitionError;
 use placewright::placement::SavedPlacement;
 use placewright::placement::SavedPlacementError;
@@ -303,6 +305,50 @@ fn constants_are_prepacked_if_memory_is_left_and_a_run_without_memory_names_the_
     );
     drop(taken);
     check(&session, "lenet", "with room again");
+}
+
+/// The memory of a run is planned before the first one, even if the graph leaves the batch open.
+#[test]
+fn fed_shapes_plan_the_memory_of_the_first_run() {
+    const N: usize = 64;
+    let b = GraphBuilder::new("batch");
+    let x = b.placeholder::<f32>("x", [None, Some(N)]).unwrap();
+    let identity: Vec<f32> = (0..N * N)
+        .map(|i| if i % (N + 1) == 0 { 1.0 } else { 0.0 })
+        .collect();
+    let weights = b.constant([N, N], &identity).unwrap();
+    let scores = b.matmul(x, weights).unwrap();
+    let parts = b.softmax(scores).unwrap();
+    b.named("y").matmul(parts, weights).unwrap();
+    let session = Session::builder()
+        .with_graph(b.finish())
+        .with_device_options(cpus(1))
+        .with_inter_op_parallelism_threads(1)
+        .build()
+        .unwrap();
+    let held_after = |rows: usize| {
+        let x = Tensor::from_values([rows, N], &vec![2.0f32; rows * N]).unwrap();
+        let found = session.run(&[("x:0", x)], &["y:0"]).unwrap();
+        assert_eq!(
+            found[0].as_slice::<f32>().unwrap(),
+            vec![1.0 / 64.0; rows * N]
+        );
+        drop(found);
+        let devices = session.devices();
+        let device = devices.get(DeviceId(0)).unwrap();
+        let allocator = device.allocator(AllocatorAttributes::default());
+        allocator.stats().in_use_bytes
+    };
+    let plan = session.memory_plan(&["x:0"], &["y:0"], &[]).unwrap();
+    assert_eq!(plan.n_unplanned, 4, "{plan:?}");
+    let staying = plan.memories[0].constant_bytes + plan.memories[0].prepacked_bytes;
+    let arena_bytes = |rows: usize| (rows * N * 4) as u64;
+    // What is left besides weights is the arena, which the next run uses.
+    let first = held_after(8);
+    assert!(first >= staying + arena_bytes(8), "{first} {plan:?}");
+    assert_eq!(held_after(8), first);
+    // Another batch has an arena of its own.
+    assert!(held_after(16) >= first + arena_bytes(16));
 }
 
 #[test]

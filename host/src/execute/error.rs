@@ -130,7 +130,8 @@ pub enum ExecuteError {
     },
     /// There is not enough memory for the tensors of a run.
     #[error(
-        "device {device} has not enough memory for the {bytes} bytes that one run needs: {source}; increase the device's memory limit, reduce the number of concurrent runs, or place nodes on other devices"
+        "{}; increase the device's memory limit, reduce the number of concurrent runs, or place nodes on other devices",
+        too_little_memory(device, *bytes, source, failure.as_deref())
     )]
     Arena {
         /// Full name of the device.
@@ -139,6 +140,8 @@ pub enum ExecuteError {
         bytes: usize,
         /// The error of the allocator.
         r#source: Box<OutOfMemory>,
+        /// The tensor that did not fit, if the run was tried nevertheless.
+        failure: Option<Box<Self>>,
     },
     /// A device was removed from its manager.
     #[error(
@@ -215,6 +218,41 @@ impl ExecuteError {
             Self::Closed | Self::Cancelled => StatusCode::Cancelled,
             Self::TimedOut(_) => StatusCode::DeadlineExceeded,
         }
+    }
+
+    /// Adds the error of the run that was tried without arenas. Other failures than a lack of
+    /// memory stand for themselves.
+    pub(super) fn with_failure(self, failed: Self) -> Self {
+        match self {
+            Self::Arena {
+                device,
+                bytes,
+                source,
+                ..
+            } if failed.code() == StatusCode::ResourceExhausted => Self::Arena {
+                device,
+                bytes,
+                source,
+                failure: Some(Box::new(failed)),
+            },
+            _ => failed,
+        }
+    }
+}
+
+/// Returns what a run lacks: the memory of all its tensors, and the tensor that did not fit.
+fn too_little_memory(
+    device: &str,
+    bytes: usize,
+    source: &OutOfMemory,
+    failure: Option<&ExecuteError>,
+) -> String {
+    match failure {
+        Some(failure) => format!("{failure}; one run needs {bytes} bytes on device {device}"),
+        None => format!(
+            "device {device} has not enough memory for the {bytes} bytes that one run needs: \
+             {source}"
+        ),
     }
 }
 

@@ -17,7 +17,7 @@ use super::pool::InterOpPool;
 use super::prepare::{KernelCache, PreparedPlan, Program};
 use super::run::{Request, pools, run_serially, run_with_helpers};
 use super::variant::{ExecutionMode, RunConfig, Trial};
-use crate::device::{CancelToken, DeviceSet, Interrupts, IntraOpPool, KernelRegistry, StatusCode};
+use crate::device::{CancelToken, DeviceSet, Interrupts, IntraOpPool, KernelRegistry};
 use crate::graph::Graph;
 use crate::memory::MemoryPlan;
 use crate::ops::OpRegistry;
@@ -285,11 +285,8 @@ impl Executor {
                 variant.time_out(trial);
             }
             let failure = match state.out_of_memory.take() {
-                // The memory that the run needs says more than the tensor that did not fit.
-                Some(out_of_memory) if failure.code() == StatusCode::ResourceExhausted => {
-                    out_of_memory
-                }
-                _ => failure,
+                Some(out_of_memory) => out_of_memory.with_failure(failure),
+                None => failure,
             };
             // Remaining tensors may belong to an app and panic when they are dropped.
             let cleared = catch_unwind(AssertUnwindSafe(move || {

@@ -1,6 +1,7 @@
 //! The memory that runs of a plan need, known before the first run.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
@@ -12,8 +13,10 @@ use crate::memory::PlannedMemory;
 use crate::memory::Sweep;
 use crate::memory::fits;
 use crate::names::DeviceId;
+use crate::ops::RefinedShapes;
 use crate::plan::MemorySpace;
 use crate::plan::StepKind;
+use crate::tensor::Buffer;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
@@ -88,14 +91,16 @@ pub(super) fn memories(
             memories.get(value.device, on_host).constant_bytes += len_bytes(constant);
         }
     }
+    // Several kernels may share a prepacked tensor.
+    let mut counted = FxHashSet::default();
     for (step, prepacked_inputs) in plan.steps().iter().zip(&program.prepacked) {
-        let prepacked = prepacked_inputs
-            .iter()
-            .flatten()
-            .map(len_bytes)
-            .sum::<u64>();
-        if prepacked > 0 {
-            memories.get(step.device, false).prepacked_bytes += prepacked;
+        for tensor in prepacked_inputs.iter().flatten() {
+            let memory = tensor.buffer().and_then(Buffer::memory);
+            let address = memory.map(|memory| Arc::as_ptr(memory).cast::<()>());
+            let is_first = address.is_none_or(|address| counted.insert(address));
+            if is_first {
+                memories.get(step.device, false).prepacked_bytes += len_bytes(tensor);
+            }
         }
     }
     for arena in arenas {
@@ -147,11 +152,26 @@ pub(super) fn value_shapes(
     program: &Program,
     fed: impl Fn(u32) -> Option<Shape>,
 ) -> Vec<Option<Shape>> {
-    let plan = &program.plan;
-    let values = plan.values().iter();
-    let mut shapes: Vec<Option<Shape>> = values
-        .map(|value| program.graph.tensor_shape(value.tensor).to_shape())
-        .collect();
+    let (plan, graph) = (&program.plan, &program.graph);
+    let mut fed_shapes = Vec::with_capacity(plan.feeds().len());
+    let mut says_more = false;
+    for (feed, fed_to) in (0..).zip(plan.feeds()) {
+        if let Some(shape) = fed(feed) {
+            says_more |= graph.tensor_shape(fed_to.tensor).to_shape().as_ref() != Some(&shape);
+            fed_shapes.push((fed_to.tensor, shape));
+        }
+    }
+    let tensors = plan.values().iter().map(|value| value.tensor);
+    let refined = program
+        .ops
+        .as_ref()
+        .filter(|_| says_more)
+        .map(|ops| RefinedShapes::new(graph, ops, fed_shapes, tensors.clone()));
+    let shape = |tensor| match &refined {
+        Some(refined) => refined.shape(tensor).to_shape(),
+        None => graph.tensor_shape(tensor).to_shape(),
+    };
+    let mut shapes: Vec<Option<Shape>> = tensors.map(shape).collect();
     for step in plan.steps() {
         if let StepKind::Feed(feed) = step.kind {
             shapes[step.output_range()].fill(fed(feed));

@@ -20,6 +20,7 @@ use crate::device::{DeviceSet, Kernel};
 use crate::graph::{Graph, NodeId};
 use crate::memory::PlannedMemory;
 use crate::names::DeviceId;
+use crate::ops::OpRegistry;
 use crate::partition::Fused;
 use crate::plan::{ExecutionPlan, MemorySpace, Settled, Step, StepId, StepKind};
 use crate::tensor::{OutOfMemory, Tensor};
@@ -51,6 +52,8 @@ pub struct PreparedPlan {
 /// The data that all runs of a plan share.
 pub(super) struct Program {
     pub(super) graph: Arc<Graph>,
+    /// The definitions of the graph's ops, if it was checked against them.
+    pub(super) ops: Option<Arc<OpRegistry>>,
     pub(super) devices: Arc<DeviceSet>,
     pub(super) plan: Arc<ExecutionPlan>,
     /// Per step; `None` for steps that move tensors, and for constants that are not read in this
@@ -116,6 +119,7 @@ impl Program {
             }),
             device,
             bytes: run_bytes,
+            failure: None,
         }
     }
 
@@ -257,6 +261,7 @@ impl KernelCache {
         }
         let mut program = Program {
             graph: Arc::clone(&self.graph),
+            ops: self.ops.clone().filter(|_| self.graph.is_checked()),
             devices: Arc::clone(&self.devices),
             contexts,
             fused_nodes: fused_nodes(&fused),

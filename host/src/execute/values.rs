@@ -95,6 +95,7 @@ impl RunValues {
                         device: device.attributes().name.clone(),
                         bytes: plan.len_bytes,
                         source: Box::new(source),
+                        failure: None,
                     })?;
             // Memory that the host cannot write has no planned places; kernels allocate their
             // outputs.

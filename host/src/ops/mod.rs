@@ -29,6 +29,7 @@ mod nn;
 mod queues;
 mod random;
 mod reduce;
+mod refine;
 mod registry;
 mod rows;
 mod rules;
@@ -58,6 +59,7 @@ pub use definition::{ArgDef, ArgType, OpDef, OpDefError, SignatureError, TypedSl
 pub(crate) use functional::CallOp;
 pub(crate) use functional::decides_dead_tensors;
 pub use infer::{InferenceContext, IntTensor, Known, OpInput, ShapeError};
+pub(crate) use refine::RefinedShapes;
 pub use registry::OpRegistry;
 #[cfg(feature = "graphdef")]
 pub(crate) use state::PLACEHOLDER_SHAPES_MEAN_WHAT_THEY_SAY;
