@@ -51,6 +51,14 @@ pub trait Kernel: Send + Sync {
         Ok(None)
     }
 
+    /// Returns the name of the form that [`Self::prepack_input`] gives input `index`. Kernels of a
+    /// device that name the same form share one prepacked tensor per constant, such as the steps of
+    /// a recurrent network that is unrolled. With `None` the kernel has a tensor of its own.
+    fn prepacked_form(&self, index: usize) -> Option<&'static str> {
+        let _ = index;
+        None
+    }
+
     /// Returns whether [`Self::compute`] reads only type and shape of input `index` if that is
     /// prepacked. The executor then keeps the elements of the constant only if something else reads
     /// them.

@@ -30,6 +30,12 @@ fn four<T: Element>(name: &str, name_of_op: &'static str, lhs: [T; 4], rhs: [T; 
     op(name, name_of_op, (&[4], &lhs), (&[4], &rhs))
 }
 
+/// Raises numbers to one exponent.
+fn powers(name: &str, exponent: f32, bases: [f32; 3], expected: [f32; 3]) -> Case {
+    op(name, "Pow", (&[3], &bases), (&[1, 1], &[exponent]))
+        .gives_within(tensor(&[1, 3], &expected), 1e-6)
+}
+
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = vec![
         op(
@@ -218,6 +224,9 @@ pub(crate) fn cases() -> Vec<Case> {
             [-1.0, 0.5, 2.0, 0.5],
         )
         .gives_within(tensor(&[4], &[0.5f32, 2.0, 4.0, NAN]), 1e-6),
+        powers("squares", 2.0, [-3.0, INF, NAN], [9.0, INF, NAN]),
+        powers("cubes", 3.0, [-3.0, -INF, NAN], [-27.0, -INF, NAN]),
+        powers("roots", 0.5, [9.0, -0.0, -INF], [3.0, 0.0, INF]),
     ];
     cases.extend(
         [

@@ -41,9 +41,17 @@ pub(in crate::execute) struct KernelCache {
     pub(super) made: Mutex<FxHashMap<KernelKey, Action>>,
     /// Constants by memory.
     pub(super) copies: Mutex<FxHashMap<ConstantKey, Tensor>>,
-    /// Constants as their readers prepacked them, by input; `None` if the reader uses the constant
-    /// as it is.
-    pub(super) prepacked: Mutex<FxHashMap<(KernelKey, usize), Option<Tensor>>>,
+    /// Constants as their readers prepacked them; `None` if the readers use the constant as it is.
+    pub(super) prepacked: Mutex<FxHashMap<PrepackedKey, Option<Tensor>>>,
+}
+
+/// Identifies a prepacked constant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum PrepackedKey {
+    /// In the form of this name ([`Kernel::prepacked_form`]).
+    Form(ConstantKey, &'static str),
+    /// As an input of one kernel.
+    Input(KernelKey, usize),
 }
 
 /// Identifies a kernel: what it computes, and on which device.

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::Program;
 use super::constants::Reader;
-use super::kernels::{ConstantKey, KernelCache, kernel_device};
+use super::kernels::{ConstantKey, KernelCache, PrepackedKey, kernel_device};
 use crate::device::{AllocatorAttributes, KernelDevice, KernelError, panic_message};
 use crate::execute::error::ExecuteError;
 use crate::memory::MemoryPlan;
@@ -80,11 +80,14 @@ impl KernelCache {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let (kernel, index) = (&reader.kernel, reader.input);
-        let key = (reader.key.clone(), index);
+        let key = match kernel.prepacked_form(index) {
+            Some(form) => PrepackedKey::Form(constant, form),
+            None => PrepackedKey::Input(reader.key.clone(), index),
+        };
         if let Some(prepacked_tensor) = prepacked.get(&key) {
             return Ok(prepacked_tensor.clone());
         }
-        let (node, device_id) = (key.0.node, key.0.device);
+        let (node, device_id) = (reader.key.node, reader.key.device);
         let device = kernel_device(&self.devices, device_id)?;
         let constant = self.constant(constant)?;
         let prepacked_tensor = catch_unwind(AssertUnwindSafe(|| {

@@ -49,6 +49,8 @@ struct Prepacks {
     n_packs: Arc<AtomicU64>,
     /// Whether the constant itself is not read any more.
     replaces: bool,
+    /// Whether kernels share the prepacked constant.
+    shares: bool,
 }
 
 impl Kernel for Prepacks {
@@ -85,21 +87,30 @@ impl Kernel for Prepacks {
         Ok(Some(prepacked))
     }
 
+    fn prepacked_form(&self, _: usize) -> Option<&'static str> {
+        self.shares.then_some("doubled")
+    }
+
     fn replaces_prepacked_input(&self, _: usize) -> bool {
         self.replaces
     }
 }
 
-/// Returns a world whose `Prepacks` counts how often it prepacks.
+/// Returns a world whose `Prepacks` and `Shares` count how often they prepack.
 fn prepacking(replaces: bool) -> (FakeWorld, Arc<AtomicU64>) {
     let mut world = FakeWorld::new(&["CPU"]);
     let counter = Arc::new(AtomicU64::new(0));
-    let n_packs = Arc::clone(&counter);
-    let def = KernelDef::new("Prepacks", "CPU");
-    world.registry.register(def.with_factory(move |_| {
-        let n_packs = Arc::clone(&n_packs);
-        Ok(Box::new(Prepacks { n_packs, replaces }))
-    }));
+    for (op, shares) in [("Prepacks", false), ("Shares", true)] {
+        let n_packs = Arc::clone(&counter);
+        let def = KernelDef::new(op, "CPU");
+        world.registry.register(def.with_factory(move |_| {
+            Ok(Box::new(Prepacks {
+                n_packs: Arc::clone(&n_packs),
+                replaces,
+                shares,
+            }))
+        }));
+    }
     (world, counter)
 }
 
@@ -131,6 +142,32 @@ fn a_constant_that_only_prepacking_kernels_read_is_released() {
     assert_eq!(found[0], expected[0]);
     assert_eq!(found[1..], [[-1.0, -2.0, -3.0, -4.0], [1.0, 2.0, 3.0, 4.0]]);
     assert_eq!(read, 64);
+}
+
+#[test]
+fn kernels_that_name_the_same_form_share_a_prepacked_constant() {
+    let text = "
+        x = Placeholder() @ 0
+        c = Const() @ 0
+        y = Shares(x, c) @ 0
+        z = Shares(y, c) @ 0
+        w = Prepacks(z, c) @ 0
+    ";
+    let (world, n_packs) = prepacking(true);
+    let bench = Bench::new(world, Sketch::parse(text), &threads(1));
+    let run = |fetch| {
+        let prepared = bench.prepare(&["x"], &[fetch], &[]).unwrap();
+        let in_use_bytes = bench.world.devices[0].own.stats().in_use_bytes;
+        let planned = bench.executor.memory_plan(&prepared).memories[0].prepacked_bytes;
+        let fed = [("x", [10.0; 4])];
+        let found = bench.run_prepared(&prepared, &fed, &RunOptions::default());
+        (in_use_bytes, planned, found.unwrap())
+    };
+    assert_eq!(run("z"), (16, 16, vec![vec![14.0, 18.0, 22.0, 26.0]]));
+    assert_eq!(n_packs.load(Ordering::Relaxed), 1);
+    // One with a form of its own needs the released constant again.
+    assert_eq!(run("w"), (32, 32, vec![vec![16.0, 22.0, 28.0, 34.0]]));
+    assert_eq!(n_packs.load(Ordering::Relaxed), 2);
 }
 
 #[test]

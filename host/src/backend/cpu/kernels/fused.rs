@@ -92,6 +92,10 @@ impl Kernel for Fused {
         self.base_kernel.prepack_input(index, constant, device)
     }
 
+    fn prepacked_form(&self, index: usize) -> Option<&'static str> {
+        self.base_kernel.prepacked_form(index)
+    }
+
     fn replaces_prepacked_input(&self, index: usize) -> bool {
         self.base_kernel.replaces_prepacked_input(index)
     }

@@ -227,6 +227,10 @@ impl Kernel for FloatConvolution {
         math::prepacked(filter_matrix(constant)?, device).map(Some)
     }
 
+    fn prepacked_form(&self, _: usize) -> Option<&'static str> {
+        Some(math::PANELS)
+    }
+
     fn replaces_prepacked_input(&self, index: usize) -> bool {
         index == 1
     }

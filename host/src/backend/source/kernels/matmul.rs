@@ -212,6 +212,15 @@ where
             .map(Some)
     }
 
+    fn prepacked_form(&self, _: usize) -> Option<&'static str> {
+        // The tiling follows from the device and the type.
+        self.prepacks_right
+            .then_some(match self.is_right_transposed {
+                true => "panels of the transposed matrix",
+                false => "panels",
+            })
+    }
+
     fn replaces_prepacked_input(&self, index: usize) -> bool {
         index == 1
     }
