@@ -2,8 +2,9 @@
 
     models.py SOURCE TARGET NODES MODEL..
 
-SOURCE has MODEL.skel.pb and MODEL.npz, as described in tests/models/README.md; TARGET gets MODEL.pb, MODEL.onnx,
-MODEL.arrays.json with its arrays, and CASE-NODES.onnx for the graphs of additions. What is there already is kept.
+SOURCE has MODEL.skel.pb, MODEL.json and for some models MODEL.npz, as described in tests/models/README.md; TARGET gets
+MODEL.pb, MODEL.onnx, MODEL.arrays.json with its arrays, and CASE-NODES.onnx for the graphs of additions. What is there
+already is kept. Without MODEL.npz, TensorFlow computes the outputs of random inputs.
 """
 
 import json
@@ -72,16 +73,37 @@ def convert(graph, archive, target, model):
         print(f"{model} cannot be converted: {error}", flush=True)
 
 
+def make_archive(graph, described, path):
+    """Writes random inputs, and the outputs that TensorFlow computes for them."""
+    draw = np.random.default_rng(1)
+    fed = {}
+    for name, spec in described["inputs"].items():
+        # Indices and masks: 0 and 1 are valid in all of them.
+        numbers = draw.integers(0, 2, spec["shape"]) if spec["dtype"].startswith("int") else draw.random(spec["shape"])
+        fed[tensor_name(name)] = numbers.astype(spec["dtype"])
+    fetches = [tensor_name(name) for name in described["outputs"]]
+    with tf.Graph().as_default() as imported:
+        tf.import_graph_def(graph, name="")
+        with tf.compat.v1.Session(graph=imported) as session:
+            found = session.run(fetches, fed)
+    arrays = {f"in/{name}": array for name, array in fed.items()}
+    np.savez(path, **arrays, **{f"out/{name}": array for name, array in zip(fetches, found)})
+
+
 def write_model(source, target, model):
     paths = [target / f"{model}{end}" for end in (".pb", ".arrays.json")]
-    sources = [source / f"{model}.skel.pb", source / f"{model}.npz", Path(__file__)]
+    given = source / f"{model}.npz"
+    sources = [source / f"{model}.skel.pb", Path(__file__)] + [given] * given.exists()
     made_of, stamp = digest(sources), target / f"{model}.made-of"
     if stamp.exists() and stamp.read_text() == made_of and all(path.exists() for path in paths):
         return
     stamp.unlink(missing_ok=True)
     graph = expand((source / f"{model}.skel.pb").read_bytes())
     paths[0].write_bytes(graph.SerializeToString())
-    archive = np.load(source / f"{model}.npz")
+    if not given.exists():
+        given = target / f"{model}.npz"
+        make_archive(graph, json.loads((source / f"{model}.json").read_text()), given)
+    archive = np.load(given)
     write_arrays(archive, target, model)
     convert(graph, archive, target, model)
     stamp.write_text(made_of)  # Last: what was interrupted is made again.

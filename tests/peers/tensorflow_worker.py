@@ -17,7 +17,6 @@ import tensorflow as tf
 from additions import WIDTH, first_unread, inputs_of
 
 v1 = tf.compat.v1
-TOLERANCE = 1e-5
 
 
 def config(threads, setting, optimizes):
@@ -53,6 +52,7 @@ class Model:
 
     def __init__(self, command):
         archive = np.load(command["arrays"])
+        self.tolerance = command["tolerance"]
         names = sorted(archive.files)
         self.feeds = [archive[name] for name in names if name.startswith("in/")]
         self.expected = [archive[name] for name in names if name.startswith("out/")]
@@ -69,7 +69,7 @@ class Model:
         found = self.call(*[feed.copy() for feed in self.feeds])
         elapsed = time.perf_counter_ns() - started
         for found, expected in zip(found, self.expected):
-            if not np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE):
+            if not np.allclose(found, expected, rtol=self.tolerance, atol=self.tolerance):
                 raise ValueError(f"an output differs from the expected one by up to {np.abs(found - expected).max()}")
         return elapsed
 

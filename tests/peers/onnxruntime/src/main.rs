@@ -39,6 +39,7 @@ enum Command {
         arrays: PathBuf,
         threads: u16,
         setting: String,
+        tolerance: f32,
     },
     OpenDag {
         graph: PathBuf,
@@ -85,12 +86,14 @@ fn answer(line: &str, runtime: &Runtime, open: &mut Option<Box<dyn Work>>) -> Re
             arrays,
             threads,
             setting,
+            tolerance,
         } => {
             *open = None;
             let started = Instant::now();
             let session = runtime.open(&graph, threads, Setting::parse(&setting)?)?;
             let load = started.elapsed();
-            start(open, Box::new(Model::new(session, &arrays)?), load)
+            let model = Model::new(session, &arrays, tolerance)?;
+            start(open, Box::new(model), load)
         }
         Command::OpenDag {
             graph,
