@@ -28,6 +28,7 @@ use placewright::saved_model::SavedModel;
 use placewright::saved_model::SavedModelOptions;
 use placewright::session::Session;
 use placewright::session::SessionBuilder;
+use placewright::tensor::ByteString;
 use placewright::tensor::DType;
 use placewright::tensor::HostAllocator;
 use placewright::tensor::Literal;
@@ -320,7 +321,7 @@ fn tables_move_with_their_nodes() {
         .build()
         .unwrap();
     let ids = || {
-        let words = ["cat", "dog", "the"].map(|word| Arc::from(word.as_bytes()));
+        let words = ["cat", "dog", "the"].map(ByteString::from);
         let words = Tensor::from_strings(Shape::from([3]), words.to_vec()).unwrap();
         let found = session.run(&[("words", words)], &["ids"]).unwrap();
         found[0].as_slice::<i64>().unwrap().to_vec()

@@ -7,9 +7,14 @@ use prost::encoding::encode_varint;
 
 use super::sum::is_right;
 use super::sum::mask;
+use crate::tensor::ByteString;
 
 /// Decodes the strings of a tensor, and checks both sums.
-pub(super) fn decode(bytes: &[u8], n_strings: usize, sum: u32) -> Result<Arc<[Arc<[u8]>]>, String> {
+pub(super) fn decode(
+    bytes: &[u8],
+    n_strings: usize,
+    sum: u32,
+) -> Result<Arc<[ByteString]>, String> {
     let truncated = || "the strings end early".to_owned();
     // Each length takes a byte or more.
     if n_strings > bytes.len() {
@@ -28,7 +33,7 @@ pub(super) fn decode(bytes: &[u8], n_strings: usize, sum: u32) -> Result<Arc<[Ar
         return Err("the sum of its lengths is wrong".to_owned());
     }
     found = crc32c::crc32c_append(found, sum_of_lengths);
-    let mut strings: Vec<Arc<[u8]>> = Vec::with_capacity(n_strings);
+    let mut strings: Vec<ByteString> = Vec::with_capacity(n_strings);
     for length in lengths {
         let (string, after) = rest.split_at_checked(length).ok_or_else(truncated)?;
         found = crc32c::crc32c_append(found, string);
@@ -45,7 +50,7 @@ pub(super) fn decode(bytes: &[u8], n_strings: usize, sum: u32) -> Result<Arc<[Ar
 }
 
 /// Encodes the strings of a tensor; returns the sum, too.
-pub(super) fn encode(strings: &[Arc<[u8]>]) -> (Vec<u8>, u32) {
+pub(super) fn encode(strings: &[ByteString]) -> (Vec<u8>, u32) {
     let mut bytes = Vec::new();
     let mut sum = 0;
     for string in strings {

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 use prost::Message;
 
 use super::*;
+use crate::tensor::ByteString;
 use crate::tensor::HostAllocator;
 use crate::tensor::Tensor;
 
@@ -18,7 +18,7 @@ fn tensors() -> Vec<(String, Tensor)> {
             (format!("layer_{index:02}/kernel"), tensor)
         })
         .collect();
-    let strings: Vec<Arc<[u8]>> = vec![b"one"[..].into(), b""[..].into(), vec![7; 300].into()];
+    let strings: Vec<ByteString> = vec![b"one"[..].into(), b""[..].into(), vec![7; 300].into()];
     let strings = Tensor::from_strings([3].into(), strings).unwrap();
     tensors.push(("_strings".to_owned(), strings));
     let empty = Tensor::from_values([0, 4], &[] as &[i64]).unwrap();

@@ -7,7 +7,6 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::Context;
 use anyhow::Result;
@@ -30,6 +29,7 @@ use crate::error::NameRole;
 use crate::graph::Graph;
 use crate::session::find_tensor;
 use crate::tensor::Allocator;
+use crate::tensor::ByteString;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
@@ -100,7 +100,7 @@ fn read(value: &Value, wanted: &Wanted, memory: &dyn Allocator) -> Result<Tensor
         );
     }
     if wanted.dtype == DType::String {
-        let mut strings: Vec<Arc<[u8]>> = Vec::new();
+        let mut strings: Vec<ByteString> = Vec::new();
         each(value, &dims, &mut |value| {
             strings.push(string(value)?);
             Ok(())
@@ -148,7 +148,7 @@ fn shown(value: &Value) -> String {
 }
 
 /// The bytes of a string.
-fn string(value: &Value) -> Result<Arc<[u8]>> {
+fn string(value: &Value) -> Result<ByteString> {
     match value {
         Value::String(text) => Ok(text.as_bytes().into()),
         Value::Object(object) if object.len() == 1 && object.contains_key(BASE64) => {

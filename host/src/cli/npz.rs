@@ -35,9 +35,8 @@ const KINDS: [(DType, &str); 15] = [
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
+    use crate::tensor::ByteString;
     use crate::tensor::Shape;
     use crate::tensor::Tensor;
 
@@ -97,7 +96,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("strings.npz");
         let strings: [&[u8]; 4] = [b"a", b"", b"b\0\xff", "\u{e9}".as_bytes()];
-        let strings = Tensor::from_strings(Shape::new(&[2, 2]), strings.map(Arc::from).to_vec());
+        let strings =
+            Tensor::from_strings(Shape::new(&[2, 2]), strings.map(ByteString::from).to_vec());
         let strings = strings.expect("fits");
         let none = Tensor::from_strings(Shape::new(&[0]), Vec::new()).expect("fits");
         write(&path, [("some", &strings), ("none", &none)]).expect("written");

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::error::AttrError;
 use super::proto::TensorProto;
 use super::proto::TensorShapeProto;
+use crate::tensor::ByteString;
 use crate::tensor::DType;
 use crate::tensor::Literal;
 use crate::tensor::LiteralData;
@@ -121,7 +122,7 @@ fn values(proto: &TensorProto, dtype: DType) -> SharedBytes {
 }
 
 /// Decodes strings in `tensor_content`: all lengths as varints, then all bytes.
-fn string_content(mut content: Bytes, n_elements: usize) -> Result<Arc<[Arc<[u8]>]>, AttrError> {
+fn string_content(mut content: Bytes, n_elements: usize) -> Result<Arc<[ByteString]>, AttrError> {
     let truncated = || AttrError::Malformed("the strings of a constant end early".to_owned());
     if n_elements > content.len() {
         return Err(truncated());
@@ -131,7 +132,7 @@ fn string_content(mut content: Bytes, n_elements: usize) -> Result<Arc<[Arc<[u8]
         let length = prost::encoding::decode_varint(&mut content).map_err(|_| truncated())?;
         lengths.push(usize::try_from(length).map_err(|_| truncated())?);
     }
-    let mut strings: Vec<Arc<[u8]>> = Vec::with_capacity(n_elements);
+    let mut strings: Vec<ByteString> = Vec::with_capacity(n_elements);
     for length in lengths {
         if length > content.remaining() {
             return Err(truncated());

@@ -558,8 +558,8 @@ fn small_files_stay_small() {
     assert!(problem.contains("use Fill"), "{problem}");
     let imported = import(&graph(strings(&["a", "bc"], 10))).unwrap();
     let s = imported.find_node("s").unwrap();
-    // References of 16 bytes each, and the bytes.
-    assert_eq!(imported.resident_bytes()[s.index()], 10 * 16 + 1 + 9 * 2);
+    // Places of 24 bytes each, and the bytes.
+    assert_eq!(imported.resident_bytes()[s.index()], 10 * 24 + 1 + 9 * 2);
 }
 
 #[test]

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use crate::tensor::ByteString;
+
 /// How n-grams are made.
 #[derive(Debug, Clone)]
 pub struct Ngrams {
     /// Between two strings.
-    pub separator: Arc<[u8]>,
+    pub separator: ByteString,
     /// Before the first string of a row.
-    pub left_pad: Arc<[u8]>,
+    pub left_pad: ByteString,
     /// Behind the last string of a row.
-    pub right_pad: Arc<[u8]>,
+    pub right_pad: ByteString,
     /// Number of pads on each side; negative: one less than the width.
     pub pad_width: i64,
     /// Numbers of strings, all positive.
@@ -24,7 +26,7 @@ impl Ngrams {
     ///
     /// # Errors
     /// TensorFlow's message, for a short row whose padding is not known.
-    pub fn of_row(&self, row: &[Arc<[u8]>], put: &mut dyn FnMut(&[u8])) -> Result<(), String> {
+    pub fn of_row(&self, row: &[ByteString], put: &mut dyn FnMut(&[u8])) -> Result<(), String> {
         let len = i64::try_from(row.len()).unwrap_or(i64::MAX);
         let mut n = 0;
         for &width in &*self.widths {
@@ -58,7 +60,7 @@ impl Ngrams {
     }
 
     /// Makes the first `n` n-grams of this width.
-    fn of_width(&self, row: &[Arc<[u8]>], width: i64, n: i64, put: &mut dyn FnMut(&[u8])) -> i64 {
+    fn of_width(&self, row: &[ByteString], width: i64, n: i64, put: &mut dyn FnMut(&[u8])) -> i64 {
         let pads = self.pads(width);
         let mut ngram: smallvec::SmallVec<[u8; 64]> = smallvec::SmallVec::new();
         for index in 0..n {
@@ -99,7 +101,7 @@ mod tests {
             widths: widths.into(),
             preserves_short,
         };
-        let row: Vec<Arc<[u8]>> = row
+        let row: Vec<ByteString> = row
             .split_whitespace()
             .map(|s| s.as_bytes().into())
             .collect();

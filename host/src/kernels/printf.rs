@@ -25,14 +25,18 @@ pub enum Notation {
 impl Format {
     /// Writes an integer (`%d`). A precision is the minimum number of digits.
     pub fn integer(self, value: i128) -> String {
-        let mut digits = value.unsigned_abs().to_string();
+        // Numbers of more than 64 bits are rare, and slow to write.
+        let mut digits = match u64::try_from(value.unsigned_abs()) {
+            Ok(value) => value.to_string(),
+            Err(_) => value.unsigned_abs().to_string(),
+        };
         if let Some(precision) = self.precision {
             if precision == 0 && value == 0 {
                 digits.clear();
             }
             digits.insert_str(0, &zeros(precision.saturating_sub(digits.len())));
         }
-        self.padded(value < 0, &digits, self.precision.is_none())
+        self.padded(value < 0, digits, self.precision.is_none())
     }
 
     /// Writes a floating-point number.
@@ -40,7 +44,7 @@ impl Format {
         let is_negative = value.is_sign_negative();
         if !value.is_finite() {
             let name = if value.is_nan() { "nan" } else { "inf" };
-            return self.padded(is_negative, name, false);
+            return self.padded(is_negative, name.to_owned(), false);
         }
         let precision = self.precision.unwrap_or(6);
         let value = value.abs();
@@ -53,7 +57,7 @@ impl Format {
             }
             Notation::Shortest => general(value, precision.max(1), has_point),
         };
-        self.padded(is_negative, &digits, true)
+        self.padded(is_negative, digits, true)
     }
 
     /// Writes a string (`%s`), which may be bytes of any kind.
@@ -78,7 +82,7 @@ impl Format {
     }
 
     /// Adds the sign, and fills up to the width.
-    fn padded(self, is_negative: bool, digits: &str, may_have_zeros: bool) -> String {
+    fn padded(self, is_negative: bool, digits: String, may_have_zeros: bool) -> String {
         let sign = match (is_negative, self.flag) {
             (true, _) => "-",
             (false, Some(b'+')) => "+",
@@ -86,6 +90,9 @@ impl Format {
             _ => "",
         };
         let missing = self.width.saturating_sub(sign.len() + digits.len());
+        if missing == 0 && sign.is_empty() {
+            return digits;
+        }
         match self.flag {
             Some(b'-') => format!("{sign}{digits}{}", spaces(missing)),
             Some(b'0') if may_have_zeros => format!("{sign}{}{digits}", zeros(missing)),

@@ -238,6 +238,9 @@ impl Rewrite {
             let Some(whole) = captures.get(0) else {
                 continue;
             };
+            if whole.is_empty() && splits_character(string, whole.start()) {
+                continue;
+            }
             out.extend(string[end..whole.start()].iter().copied());
             for part in &self.parts {
                 match part {
@@ -254,6 +257,27 @@ impl Rewrite {
         }
         out.extend(string[end..].iter().copied());
     }
+}
+
+/// Returns whether a place is inside a character of UTF-8. As in RE2, surrogates are characters,
+/// and each byte of a wrong sequence is one of its own.
+fn splits_character(string: &[u8], place: usize) -> bool {
+    (1..=3).any(|n_before| {
+        let Some(start) = place.checked_sub(n_before) else {
+            return false;
+        };
+        let len = match string[start] {
+            0xc2..=0xdf => 2,
+            0xe0..=0xef => 3,
+            0xf0..=0xf4 => 4,
+            _ => return false,
+        };
+        let Some(character) = string.get(start..start + len) else {
+            return false;
+        };
+        let is_surrogate = matches!(character, [0xed, 0xa0..=0xbf, 0x80..=0xbf]);
+        n_before < len && (is_surrogate || std::str::from_utf8(character).is_ok())
+    })
 }
 
 #[cfg(test)]
@@ -291,12 +315,30 @@ mod tests {
     }
 
     #[test]
+    fn wrong_sequences_are_bytes() {
+        let inside = |bytes: &[u8]| -> Vec<usize> {
+            let places = 0..=bytes.len();
+            places.filter(|&at| splits_character(bytes, at)).collect()
+        };
+        let nowhere: [usize; 0] = [];
+        assert_eq!(inside("a\u{e4}\u{20ac}".as_bytes()), [2, 4, 5]);
+        assert_eq!(inside("\u{1f600}".as_bytes()), [1, 2, 3]);
+        assert_eq!(inside(b"\xed\xa0\x80"), [1, 2]);
+        assert_eq!(inside(b"\xff\xc3"), nowhere);
+        assert_eq!(inside(b"\xe2\x82a"), nowhere);
+        assert_eq!(inside(b"\xc3\xa4\x80"), [1]);
+        assert_eq!(inside(b"\xf4\x90\x80\x80"), nowhere);
+        assert_eq!(inside(b"\xc0\x80"), nowhere);
+    }
+
+    #[test]
     fn groups_are_written_and_matches_are_leftmost() {
         assert_eq!(
             replaced(r"(a)(b)?", r"<\1\2\\\0>", "abac"),
             r"<ab\ab><a\a>c"
         );
         assert_eq!(replaced("a*", "x", "baac"), "xbxcx");
+        assert_eq!(replaced("a*", "x", "\u{e4}a\u{20ac}"), "x\u{e4}x\u{20ac}x");
         assert_eq!(replaced("a|ab", "x", "ab"), "xb");
         assert_eq!(replaced("a", r"\1", "a"), "a", "there is no such group");
         assert!(Rewrite::parse(br"\a").is_err());

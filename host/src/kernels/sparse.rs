@@ -22,19 +22,27 @@ impl<'a> Coordinates<'a> {
     /// # Errors
     /// TensorFlow's message, if it lies outside.
     pub fn place(&self, index: usize, dims: &[usize]) -> Result<usize, String> {
-        let mut place = 0;
-        for (&coordinate, &size) in self.row(index).iter().zip(dims) {
-            match usize::try_from(coordinate) {
-                Ok(coordinate) if coordinate < size => place = place * size + coordinate,
-                _ => {
-                    return Err(format!(
-                        "indices[{index}] = {:?} is out of bounds: need 0 <= index < {dims:?}",
-                        self.row(index)
-                    ));
-                }
-            }
+        self.check_bounds(index, dims)?;
+        let coordinates = self.row(index).iter().zip(dims);
+        Ok(coordinates.fold(0, |place, (&coordinate, &size)| {
+            place * size + usize::try_from(coordinate).unwrap_or(0)
+        }))
+    }
+
+    /// Checks that value `index` lies inside of a dense tensor of this shape.
+    ///
+    /// # Errors
+    /// TensorFlow's message, if it lies outside.
+    pub fn check_bounds(&self, index: usize, dims: &[usize]) -> Result<(), String> {
+        let row = self.row(index);
+        let is_inside =
+            |(&at, &size): (&i64, &usize)| usize::try_from(at).is_ok_and(|at| at < size);
+        if row.iter().zip(dims).all(is_inside) {
+            return Ok(());
         }
-        Ok(place)
+        Err(format!(
+            "indices[{index}] = {row:?} is out of bounds: need 0 <= index < {dims:?}"
+        ))
     }
 
     /// Checks that the values are in the order of a dense tensor of this shape, each in a place of

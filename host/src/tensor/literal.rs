@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Allocator, DType, OutOfMemory, Shape, Tensor, TensorError};
+use super::{Allocator, ByteString, DType, OutOfMemory, Shape, Tensor, TensorError};
 
 /// The value of a constant. Cloning shares the bytes; nothing is expanded before
 /// [`Literal::to_tensor`].
@@ -26,7 +26,7 @@ pub enum LiteralData {
     /// The first elements; the last one repeats. Empty means all zero.
     RepeatLast(SharedBytes),
     /// Strings; the last one repeats. Empty means all empty.
-    Strings(Arc<[Arc<[u8]>]>),
+    Strings(Arc<[ByteString]>),
     /// Computed from a formula, as `f32`.
     Procedural(Procedural),
     /// All elements, little-endian, row-major, which [`Literal::to_tensor`] reads from a file.
@@ -227,14 +227,14 @@ impl Literal {
     /// stored bytes cannot be read.
     pub fn to_tensor(&self, allocator: &dyn Allocator) -> Result<Tensor, TensorError> {
         if let LiteralData::Strings(values) = &self.data {
-            let last: Arc<[u8]> = values.last().cloned().unwrap_or_default();
+            let last: ByteString = values.last().cloned().unwrap_or_default();
             let n = self.shape.n_elements();
             let mut all = Vec::new();
             let has_room = all.try_reserve_exact(n).is_ok();
             if !has_room || self.size_bytes() > isize::MAX.unsigned_abs() as u64 {
                 return Err(TensorError::OutOfMemory(OutOfMemory {
                     allocator: "the host".to_owned(),
-                    requested_bytes: n.saturating_mul(size_of::<Arc<[u8]>>()),
+                    requested_bytes: n.saturating_mul(size_of::<ByteString>()),
                     in_use_bytes: 0,
                     limit_bytes: isize::MAX.unsigned_abs() as u64,
                 }));
@@ -276,13 +276,13 @@ impl Literal {
 }
 
 /// Returns the bytes of a tensor of `n` strings, the last of which is repeated.
-fn string_bytes(values: &[Arc<[u8]>], n: usize) -> u64 {
+fn string_bytes(values: &[ByteString], n: usize) -> u64 {
     let contents = values
         .iter()
         .fold(0, |sum: u64, text| sum.saturating_add(text.len() as u64));
     let last = values.last().map_or(0, |text| text.len() as u64);
     let repeated = (n.saturating_sub(values.len()) as u64).saturating_mul(last);
-    let references = (n as u64).saturating_mul(size_of::<Arc<[u8]>>() as u64);
+    let references = (n as u64).saturating_mul(size_of::<ByteString>() as u64);
     contents.saturating_add(repeated).saturating_add(references)
 }
 

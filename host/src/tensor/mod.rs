@@ -9,6 +9,7 @@ mod element;
 mod handle;
 mod literal;
 mod shape;
+mod string;
 mod value;
 mod variant;
 
@@ -25,5 +26,6 @@ pub use literal::{
 };
 pub(crate) use shape::RANK_MAX;
 pub use shape::{PartialShape, Shape, ShapeTooLarge};
+pub use string::ByteString;
 pub use value::{Tensor, TensorError};
 pub use variant::{RaggedTensor, TensorList, Variant};

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::OnceLock;
 
 use super::buffer::ReleasedMemory;
 use super::{
-    Allocator, Buffer, DType, Element, HostMemory, MemoryId, OutOfMemory, ResourceHandle, Shape,
-    ShapeTooLarge, StoredBytesError, Variant,
+    Allocator, Buffer, ByteString, DType, Element, HostMemory, MemoryId, OutOfMemory,
+    ResourceHandle, Shape, ShapeTooLarge, StoredBytesError, Variant,
 };
 
 /// Why a tensor cannot be created or read.
@@ -50,11 +51,18 @@ pub enum TensorError {
 enum Data {
     Buffer(Buffer),
     /// Strings are always in host memory, as in TensorFlow.
-    Strings(Arc<[Arc<[u8]>]>),
+    Strings(Arc<Strings>),
     /// So are handles.
     Handle(Arc<ResourceHandle>),
     /// What variants contain may be in the memory of a device.
     Variants(Arc<[Variant]>),
+}
+
+struct Strings {
+    values: Vec<ByteString>,
+    /// The sum of their lengths, once somebody has asked for it: executors do for each op that
+    /// passes the tensor on.
+    len_bytes: OnceLock<usize>,
 }
 
 /// An n-dimensional array, row-major. Cloning shares the bytes.
@@ -192,7 +200,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::LengthMismatch`] if the shape has another number of elements.
-    pub fn from_strings(shape: Shape, values: Vec<Arc<[u8]>>) -> Result<Self, TensorError> {
+    pub fn from_strings(shape: Shape, values: Vec<ByteString>) -> Result<Self, TensorError> {
         if shape.n_elements() != values.len() {
             return Err(TensorError::LengthMismatch {
                 shape,
@@ -202,7 +210,10 @@ impl Tensor {
         Ok(Self {
             dtype: DType::String,
             shape,
-            data: Data::Strings(values.into()),
+            data: Data::Strings(Arc::new(Strings {
+                values,
+                len_bytes: OnceLock::new(),
+            })),
         })
     }
 
@@ -247,7 +258,10 @@ impl Tensor {
     pub fn len_bytes(&self) -> usize {
         match &self.data {
             Data::Buffer(buffer) => buffer.len_bytes(),
-            Data::Strings(values) => values.iter().map(|value| value.len()).sum(),
+            Data::Strings(strings) => *strings.len_bytes.get_or_init(|| {
+                let lens = strings.values.iter().map(|value| value.len());
+                lens.fold(0, usize::saturating_add)
+            }),
             Data::Handle(_) => 0,
             Data::Variants(values) => values.iter().map(Variant::len_bytes).sum(),
         }
@@ -315,9 +329,9 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::WrongDType`] for another type.
-    pub fn as_strings(&self) -> Result<&[Arc<[u8]>], TensorError> {
+    pub fn as_strings(&self) -> Result<&[ByteString], TensorError> {
         match &self.data {
-            Data::Strings(values) => Ok(values),
+            Data::Strings(strings) => Ok(&strings.values),
             _ => Err(TensorError::WrongDType {
                 expected: DType::String,
                 found: self.dtype,

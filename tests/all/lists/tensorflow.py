@@ -3,6 +3,7 @@
 Usage: python tensorflow.py [cases.txt], in an environment with tensorflow-cpu 2.21.
 """
 
+import inspect
 import pathlib
 import re
 import sys
@@ -98,8 +99,12 @@ def add(values, feeds, operations, line):
     for pair in tokens(attrs):
         key, text = pair.split("=", 1)
         kwargs[key] = attr(text)
+    make = getattr(tf.raw_ops, op)
+    # Types that follow from the inputs are no parameters of the function.
+    parameters = inspect.signature(make).parameters
+    kwargs = {key: part for key, part in kwargs.items() if key in parameters}
     with tf.control_dependencies([operations[control[1:]] for control in tokens(controls)]):
-        made = getattr(tf.raw_ops, op)(**kwargs)
+        made = make(**kwargs)
     if isinstance(made, (tf.Operation, tf.Tensor)):
         made = [made]
     # Arguments that are lists are lists in the result, too.

@@ -48,7 +48,7 @@ const BOUNDED: [(&str, &str, &str); 94] = [
     ("kernels/example.rs", "ragged: Vec<", "the attributes"),
     (
         "kernels/example.rs",
-        "names: Vec<Arc<[u8]>>",
+        "names: Vec<ByteString>",
         "the attributes",
     ),
     (
@@ -200,7 +200,7 @@ const BOUNDED: [(&str, &str, &str); 94] = [
     ),
     (
         "kernels/fill.rs",
-        "Result<Vec<Arc<[u8]>>, KernelError>",
+        "Result<Vec<ByteString>, KernelError>",
         "made by `scratch::list`",
     ),
     ("kernels/fill.rs", "spread.repeat(", "a copy into an output"),
@@ -331,7 +331,7 @@ const BOUNDED: [(&str, &str, &str); 94] = [
         "Result<Vec<String>, KernelError>",
         "names of tensors and files",
     ),
-    ("kernels/saver.rs", "vec![Arc::from", "one element"),
+    ("kernels/saver.rs", "vec![string.into()]", "one element"),
     (
         "kernels/saver.rs",
         "Vec<(String, String)>",

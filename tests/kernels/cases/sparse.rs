@@ -503,7 +503,10 @@ fn counts() -> Vec<Case> {
         sparse("rows", &[0, 0, 2, 0, 2, 1], &[3, 2])
             .gives(tensor(&[3, 2], &[0.0f32, 1.0, 0.0, 0.0, 1.0, 1.0])),
         sparse("a vector", &[0, 1, 4], &[5]).gives(tensor(&[2], &[1.0f32, 2.0])),
-        sparse("a row outside", &[3, 0], &[3, 2])
-            .refused("`batch` (3) must be less than the dimension size (3)"),
+        sparse("a row outside", &[3, 0], &[3, 2]).refused("indices[0] = [3, 0] is out of bounds"),
+        sparse("a column outside", &[0, 2], &[3, 2])
+            .refused("indices[0] = [0, 2] is out of bounds"),
+        sparse("an element outside", &[5], &[5]).refused("indices[0] = [5] is out of bounds"),
+        sparse("a negative size", &[0], &[-1]).refused("the negative dimension -1"),
     ]
 }

@@ -85,6 +85,11 @@ fn one_by_one() -> Vec<Case> {
             .input(tensor(&[2], &[0, 1]))
             .input(tensor(&[1], &[1]))
             .refused("pos and len should have the same shape, got: [2] vs. [1]"),
+        unary("no positions", "Substr", &["abc"])
+            .typed("T", DType::I32)
+            .input(tensor::<i32>(&[0], &[]))
+            .input(tensor::<i32>(&[0], &[]))
+            .gives(strings(&[0], &[])),
         // Of TensorFlow 2.21.
         bucket("StringToHashBucket", 1_000_000_007)
             .gives(tensor(&[3], &[727_638_525i64, 395_105_680, 556_243_135])),
@@ -106,6 +111,8 @@ fn one_by_one() -> Vec<Case> {
             .bool("pad", true)
             .gives(strings(&[1], &["YQ=="])),
         unary("both", "DecodeBase64", &["YQ", "YQ==", ""]).gives(strings(&[3], &["a", "a", ""])),
+        unary("bits behind the last byte", "DecodeBase64", &["YR", "YR=="])
+            .gives(strings(&[2], &["a", "a"])),
         unary("another alphabet", "DecodeBase64", &["w7/Dvg"])
             .refused("Invalid character found in base64"),
     ]
@@ -164,6 +171,13 @@ fn numbers() -> Vec<Case> {
             .int("width", 5)
             .text("fill", "0")
             .gives(strings(&[2], &["-0005", "00300"])),
+        written("signs", tensor(&[2], &[-5, 3]))
+            .text("fill", "+")
+            .gives(strings(&[2], &["-5", "+3"])),
+        written("no sign", tensor(&[2], &[5u8, 30]))
+            .int("width", 2)
+            .text("fill", " ")
+            .gives(strings(&[2], &[" 5", "30"])),
         written("strings", strings(&[2], &["a", "abc"]))
             .int("width", 2)
             .gives(strings(&[2], &[" a", "abc"])),
@@ -227,6 +241,8 @@ fn patterns() -> Vec<Case> {
             .bool("replace_global", false)
             .gives(strings(&[3], &["bab", "", "x1\u{e4}"])),
         replaced("letters are ASCII", r"\w", ".").gives(strings(&[3], &["....", "", "..\u{e4}"])),
+        replaced("between characters", "b*", "-")
+            .gives(strings(&[3], &["-a-a-", "-", "-x-1-\u{e4}-"])),
         replaced("a wrong pattern", "a(", "").refused("Invalid pattern: a(, error: "),
         replaced("a wrong rewrite", "a", r"\x").refused("invalid rewrite"),
         dynamic("a pattern", strings(&[], &["b"])).gives(strings(&[1], &["a<b>ab"])),
@@ -401,6 +417,13 @@ fn joined() -> Vec<Case> {
         )
         .int("summarize", 2)
         .gives(strings(&[], &["[0 1 ... 8 9]"])),
+        format(
+            "no elements",
+            "{} {}",
+            &[tensor(&[], &[1]), tensor(&[2], &[1, 2])],
+        )
+        .int("summarize", 0)
+        .gives(strings(&[], &["... [ ...]"])),
         format("too few", "{} {}", &[tensor(&[], &[1])])
             .refused("num placeholders in template and num inputs must match: 2 vs. 1"),
     ]
@@ -455,6 +478,12 @@ fn unicode() -> Vec<Case> {
         encoded("ignored", "ignore").gives(strings(&[2], &["a", "\u{1f600}"])),
         encoded("wrong characters", "strict")
             .refused("Code point is out of range for Unicode, or a noncharacter."),
+        unary("controls", "UnicodeTranscode", &["a\u{1}b"])
+            .text("input_encoding", "UTF-8")
+            .text("output_encoding", "UTF-8")
+            .text("errors", "strict")
+            .bool("replace_control_characters", true)
+            .refused("Invalid formatting on input string"),
         unary("to UTF-16", "UnicodeTranscode", &["a\u{1f600}"])
             .text("input_encoding", "UTF-8")
             .text("output_encoding", "UTF-16-BE")

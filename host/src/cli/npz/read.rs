@@ -8,7 +8,6 @@ use std::io::BufReader;
 use std::io::Read;
 use std::path::Path;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::Context;
 use anyhow::Result;
@@ -21,6 +20,7 @@ use super::MAGIC;
 use crate::backend::cpu;
 use crate::files;
 use crate::tensor::Allocator;
+use crate::tensor::ByteString;
 use crate::tensor::DType;
 use crate::tensor::HostAllocator;
 use crate::tensor::PartialShape;
@@ -238,7 +238,7 @@ fn read_strings(
         }
         false => bytes,
     };
-    let mut strings: Vec<Arc<[u8]>> = Vec::new();
+    let mut strings: Vec<ByteString> = Vec::new();
     strings.try_reserve_exact(n).with_context(said)?;
     for (index, element) in bytes.chunks_exact(width).enumerate() {
         strings.push(match header.stored {
@@ -511,13 +511,13 @@ mod tests {
         let header = "{'descr': '|S3', 'fortran_order': True, 'shape': (2, 2), }";
         let tensor = decode(header, b"abc\0\0\0d\0e\xff\0\0").expect("an array");
         let expected: [&[u8]; 4] = [b"abc", b"d\0e", b"", b"\xff"];
-        let expected = expected.map(Arc::<[u8]>::from);
+        let expected = expected.map(ByteString::from);
         assert_eq!(tensor.as_strings().ok(), Some(&expected[..]));
 
         let header = "{'descr': '>U2', 'fortran_order': False, 'shape': (2,), }";
         let data = [0, 0, 0, b'a', 0, 1, 0xf6, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         let tensor = decode(header, &data).expect("an array");
-        let expected = ["a\u{1f600}", ""].map(|text| Arc::from(text.as_bytes()));
+        let expected = ["a\u{1f600}", ""].map(ByteString::from);
         assert_eq!(tensor.as_strings().ok(), Some(&expected[..]));
     }
 

@@ -4,7 +4,6 @@ use std::io::Read;
 use std::io::Seek;
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::Context;
 use anyhow::Result;
@@ -16,6 +15,7 @@ use zip::write::FileOptions;
 use super::KINDS;
 use super::MAGIC;
 use crate::cli::output_file;
+use crate::tensor::ByteString;
 use crate::tensor::DType;
 use crate::tensor::Tensor;
 
@@ -54,7 +54,7 @@ pub(in crate::cli) fn write<'a>(
 enum Elements<'a> {
     Numbers(&'a [u8]),
     /// Strings, and the number of bytes that each of them takes.
-    Strings(&'a [Arc<[u8]>], usize),
+    Strings(&'a [ByteString], usize),
 }
 
 impl<'a> Elements<'a> {
@@ -95,7 +95,7 @@ impl<'a> Elements<'a> {
 }
 
 /// Returns the bytes of the longest string; NumPy's strings have at least 1.
-fn string_bytes(strings: &[Arc<[u8]>]) -> usize {
+fn string_bytes(strings: &[ByteString]) -> usize {
     let longest = strings.iter().map(|string| string.len()).max();
     longest.unwrap_or(0).max(1)
 }

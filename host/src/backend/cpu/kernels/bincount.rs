@@ -13,6 +13,8 @@ use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::kernels::Arithmetic;
+use crate::kernels::scratch;
+use crate::kernels::sparse::Coordinates;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 
@@ -111,37 +113,40 @@ impl Rows {
 
 fn sparse_rows(context: &KernelContext<'_>, n_values: usize) -> Result<Rows, KernelError> {
     let (of_values, dims) = (context.input(0)?, indices(context.input(2)?)?);
-    if dims.len() == 1 {
-        return Ok(Rows {
-            n: None,
-            rows: smallvec::SmallVec::new(),
-        });
-    }
-    let n = dims.first().and_then(|&n| usize::try_from(n).ok());
     let &[n_found, rank] = of_values.shape().dims() else {
         return Err(KernelError::invalid(format!(
             "Shape must be rank 2 but is rank {} for `indices`",
             of_values.shape().rank()
         )));
     };
-    let (Some(n), true) = (n, n_found == n_values && rank == dims.len()) else {
+    if n_found != n_values || rank != dims.len() || rank == 0 {
         return Err(KernelError::invalid(format!(
             "indices of shape {} do not fit {n_values} values and a dense shape of rank {}",
             of_values.shape(),
             dims.len()
         )));
-    };
-    let mut rows = smallvec::SmallVec::new();
-    for row in of_values.as_slice::<i64>()?.chunks_exact(rank) {
-        let batch = usize::try_from(row[0]).ok().filter(|&batch| batch < n);
-        rows.push(batch.ok_or_else(|| {
-            KernelError::invalid(format!(
-                "Index out of bound. `batch` ({}) must be less than the dimension size ({n}).",
-                row[0]
-            ))
+    }
+    let mut sizes = scratch::list::<usize>(rank)?;
+    for dim in dims {
+        sizes.push(usize::try_from(dim).map_err(|_| {
+            KernelError::invalid(format!("dense_shape has the negative dimension {dim}"))
         })?);
     }
-    Ok(Rows { n: Some(n), rows })
+    let coordinates = Coordinates {
+        values: of_values.as_slice()?,
+        rank,
+    };
+    let mut rows = smallvec::SmallVec::new();
+    for value in 0..n_values {
+        coordinates
+            .check_bounds(value, &sizes)
+            .map_err(KernelError::InvalidArgument)?;
+        if rank > 1 {
+            rows.push(usize::try_from(coordinates.row(value)[0]).unwrap_or(0));
+        }
+    }
+    let n = (rank > 1).then_some(sizes[0]);
+    Ok(Rows { n, rows })
 }
 
 fn ragged_rows(context: &KernelContext<'_>, n_values: usize) -> Result<Rows, KernelError> {

@@ -312,8 +312,6 @@ fn escaped(string: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::tensor::Shape;
 
@@ -356,7 +354,7 @@ mod tests {
         let strings = ["a", "b\n\"", "c", "d"].map(|text| text.as_bytes().into());
         let strings = Tensor::from_strings([4].into(), strings.to_vec()).unwrap();
         assert_eq!(summary(&strings, 3), "[a b\\n\\\" c...]");
-        let byte = Tensor::from_strings([1].into(), vec![Arc::from([0xffu8, b'x'])]).unwrap();
+        let byte = Tensor::from_strings([1].into(), vec![b"\xffx".into()]).unwrap();
         assert_eq!(summary(&byte, 3), "[\\377x]");
     }
 }

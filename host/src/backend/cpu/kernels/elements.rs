@@ -1,13 +1,12 @@
 //! What kernels of lists and arrays share: tensors that are elements of something, made of one
 //! tensor and put together to one.
 
-use std::sync::Arc;
-
 use crate::backend::plan::value::indices;
 use crate::backend::types::ELEMENTS;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::kernels::scratch;
+use crate::tensor::ByteString;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
 use crate::tensor::RANK_MAX;
@@ -90,7 +89,7 @@ pub(super) fn zeros(
         DType::String => {
             let n = shape.n_elements();
             let mut strings = scratch::list(n)?;
-            let empty: Arc<[u8]> = Arc::default();
+            let empty = ByteString::default();
             strings.extend(std::iter::repeat_n(empty, n));
             Ok(Tensor::from_strings(shape.clone(), strings)?)
         }

@@ -1,7 +1,5 @@
 //! Examples: messages with named features, of which each becomes a tensor.
 
-use std::sync::Arc;
-
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
@@ -19,6 +17,7 @@ use crate::kernels::Threads;
 use crate::kernels::example;
 use crate::kernels::example::Feature;
 use crate::kernels::scratch;
+use crate::tensor::ByteString;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
@@ -71,7 +70,7 @@ struct Plan {
     /// Types of values, and whether the ends of rows are `int64`.
     ragged: Vec<(DType, bool)>,
     /// The names of sparse and dense features, if they are attributes.
-    names: Vec<Arc<[u8]>>,
+    names: Vec<ByteString>,
 }
 
 impl Plan {
@@ -115,7 +114,7 @@ impl Plan {
         if version == Version::Single {
             for name in list("sparse_keys").iter().chain(list("dense_keys")) {
                 match name {
-                    AttrValue::Bytes(name) => names.push(Arc::clone(name)),
+                    AttrValue::Bytes(name) => names.push(name.clone().into()),
                     _ => return Err(bad_attr(node, "dense_keys", "list(string)")),
                 }
             }
@@ -242,7 +241,7 @@ struct Found<'a> {
     /// Names of features.
     names: &'a [&'a [u8]],
     /// Names of examples, or none.
-    examples: &'a [Arc<[u8]>],
+    examples: &'a [ByteString],
     /// The batch's shape: none, or the number of examples.
     batch: &'a [usize],
 }
@@ -516,7 +515,7 @@ impl Value for i64 {
     }
 }
 
-impl Value for Arc<[u8]> {
+impl Value for ByteString {
     fn each(feature: Feature<'_>, visit: &mut dyn FnMut(Self)) {
         feature.strings(|string| visit(string.into()));
     }

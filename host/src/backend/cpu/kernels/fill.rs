@@ -1,7 +1,5 @@
 //! Tensors of one value, and broadcasting to a given shape.
 
-use std::sync::Arc;
-
 use crate::backend::cpu::kernels::def;
 use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
@@ -17,6 +15,7 @@ use crate::device::KernelRegistry;
 use crate::kernels::Threads;
 use crate::kernels::cast::CastTo;
 use crate::kernels::scratch;
+use crate::tensor::ByteString;
 use crate::tensor::DType;
 use crate::tensor::Element;
 use crate::tensor::Shape;
@@ -73,8 +72,8 @@ fn fill(node: &KernelConstruction<'_>) -> Made {
 /// Returns one string per element of the shape, which must not exceed the address space.
 fn filled_strings(
     shape: &Shape,
-    text: impl FnMut(usize) -> Arc<[u8]>,
-) -> Result<Vec<Arc<[u8]>>, KernelError> {
+    text: impl FnMut(usize) -> ByteString,
+) -> Result<Vec<ByteString>, KernelError> {
     let n = shape.n_elements();
     let mut strings = scratch::list(n)?;
     strings.extend((0..n).map(text));
@@ -87,7 +86,7 @@ fn broadcast_to(node: &KernelConstruction<'_>) -> Made {
         return kernel(|context| {
             let (shape, spread) = broadcast_plan(context)?;
             let values = context.input(0)?.as_strings()?;
-            let mut places = filled_strings(&shape, |_| Arc::default())?;
+            let mut places = filled_strings(&shape, |_| ByteString::default())?;
             spread.fill(&mut places, Threads::single(), |[at], [advances], part| {
                 for (index, o) in part.iter_mut().enumerate() {
                     o.clone_from(&values[at + if advances { index } else { 0 }]);
@@ -131,7 +130,7 @@ fn like(node: &KernelConstruction<'_>, value: u8) -> Made {
     if dtype == DType::String {
         return kernel(|context| {
             let shape = context.input(0)?.shape().clone();
-            let strings = filled_strings(&shape, |_| Arc::default())?;
+            let strings = filled_strings(&shape, |_| ByteString::default())?;
             context.set_output(0, Tensor::from_strings(shape, strings)?)
         });
     }

@@ -3,19 +3,15 @@
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use crate::device::KernelContext;
 use crate::device::KernelError;
-use crate::kernels::Threads;
 use crate::kernels::scratch;
+use crate::tensor::ByteString;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::TensorError;
-
-/// Strings of which it takes about 20 us to share them, if they are not in a cache.
-const SHARED_GRAIN: usize = 512;
 
 /// Expands `$body` with `$W` as the [`RawElements`] of an element type, or returns an error for a
 /// type that has none.
@@ -121,9 +117,9 @@ impl<W: bytemuck::Pod + Default + Send + Sync> RawElements for Fixed<W> {
 impl RawElements for Strings {
     /// Strings are shared rather than copied, so that a large one may be repeated often. `None`
     /// means the empty string.
-    type Raw<'a> = Option<&'a Arc<[u8]>>;
+    type Raw<'a> = Option<&'a ByteString>;
 
-    fn read(tensor: &Tensor) -> Result<Cow<'_, [Option<&Arc<[u8]>>]>, KernelError> {
+    fn read(tensor: &Tensor) -> Result<Cow<'_, [Option<&ByteString>]>, KernelError> {
         let strings = tensor.as_strings()?;
         let mut shared = scratch::list(strings.len())?;
         shared.extend(strings.iter().map(Some));
@@ -135,7 +131,7 @@ impl RawElements for Strings {
         index: usize,
         _: DType,
         shape: Shape,
-        fill: impl FnOnce(&mut [Option<&'a Arc<[u8]>>]) -> Result<(), KernelError>,
+        fill: impl FnOnce(&mut [Option<&'a ByteString>]) -> Result<(), KernelError>,
     ) -> Result<(), KernelError> {
         // Checked before the list is allocated: a shape that exceeds the address space is an error.
         shape.size_bytes(DType::String).map_err(TensorError::from)?;
@@ -144,15 +140,9 @@ impl RawElements for Strings {
         strings.extend(std::iter::repeat_n(None, n));
         fill(&mut strings)?;
         let mut owned = scratch::list(n)?;
-        owned.extend(std::iter::repeat_n(None, n));
-        // To share a string, its count of owners is read from memory.
-        Threads::of(context).fill(&mut owned, 1, SHARED_GRAIN, |start, part| {
-            for (place, &string) in part.iter_mut().zip(&strings[start..]) {
-                *place = string.cloned();
-            }
-        });
-        // An interrupted run has none for the rest.
-        let owned = owned.into_iter().map(Option::unwrap_or_default).collect();
+        // Several threads would have to overwrite empty strings, which takes as long again.
+        let owners = strings.iter().map(|string| string.cloned());
+        owned.extend(owners.map(Option::unwrap_or_default));
         context.set_output(index, Tensor::from_strings(shape, owned)?)
     }
 }

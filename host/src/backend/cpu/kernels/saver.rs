@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use crate::backend::cpu::kernels::def;
 use crate::backend::host_kernels::Made;
@@ -70,7 +69,7 @@ fn scalar_text(
 }
 
 fn set_string(context: &KernelContext<'_>, string: &str) -> Result<(), KernelError> {
-    let strings = vec![Arc::from(string.as_bytes())];
+    let strings = vec![string.into()];
     context.set_output(0, Tensor::from_strings([].into(), strings)?)
 }
 

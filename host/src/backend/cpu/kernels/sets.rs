@@ -1,7 +1,6 @@
 //! Sets: the rows of a dense tensor, or of a sparse one, without repetitions.
 
 use std::cmp::Ordering;
-use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -20,6 +19,7 @@ use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::kernels::scratch;
+use crate::tensor::ByteString;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
@@ -164,7 +164,7 @@ fn each_member<K: Ord + Copy>(
 }
 
 /// Returns references to strings, which are compared byte by byte.
-fn strings(tensor: &Tensor) -> Result<Vec<&Arc<[u8]>>, KernelError> {
+fn strings(tensor: &Tensor) -> Result<Vec<&ByteString>, KernelError> {
     scratch::collected(tensor.as_strings()?.iter())
 }
 

@@ -1,7 +1,5 @@
 //! Crosses of features: each combination of the features of a row, one of each column.
 
-use std::sync::Arc;
-
 use crate::backend::cpu::kernels::def;
 use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
@@ -15,6 +13,7 @@ use crate::device::KernelRegistry;
 use crate::kernels::scratch;
 use crate::kernels::strings::fingerprint;
 use crate::kernels::strings::fingerprint_cat;
+use crate::tensor::ByteString;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
@@ -37,7 +36,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 /// The features of a column.
 enum Features<'a> {
     Numbers(&'a [i64]),
-    Strings(&'a [Arc<[u8]>]),
+    Strings(&'a [ByteString]),
 }
 
 /// A column with some features in each row.
@@ -209,7 +208,7 @@ fn cross(node: &KernelConstruction<'_>) -> Made {
                 Ok(())
             })?;
         } else {
-            let mut values = scratch::list::<Arc<[u8]>>(n_crosses)?;
+            let mut values = scratch::list::<ByteString>(n_crosses)?;
             let mut text = Vec::new();
             each(&mut |row, chosen| {
                 text.clear();

@@ -1,7 +1,5 @@
 //! Sparse tensors that are joined, cut, added and reduced.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use crate::backend::cpu::kernels::def;
@@ -78,7 +76,7 @@ pub(super) fn set_elements(
     let Some(size) = dtype.size_bytes() else {
         let mut strings = scratch::list(elements.len())?;
         for &(tensor, at) in elements {
-            strings.push(Arc::clone(&tensor.as_strings()?[at]));
+            strings.push(tensor.as_strings()?[at].clone());
         }
         return context.set_output(index, Tensor::from_strings(shape, strings)?);
     };

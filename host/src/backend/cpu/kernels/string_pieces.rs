@@ -1,7 +1,6 @@
 //! Strings that are split, joined, and made of several tensors.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use crate::backend::cpu::kernels::checks::write_element;
 use crate::backend::cpu::kernels::def;
@@ -24,6 +23,7 @@ use crate::device::KernelRegistry;
 use crate::kernels::ngrams::Ngrams;
 use crate::kernels::scratch;
 use crate::kernels::strings;
+use crate::tensor::ByteString;
 use crate::tensor::DType;
 use crate::tensor::RANK_MAX;
 use crate::tensor::Shape;
@@ -78,7 +78,7 @@ fn split<'a>(
         )));
     }
     let rows = input.as_strings()?;
-    let mut found = scratch::list::<Arc<[u8]>>(rows.len())?;
+    let mut found = scratch::list::<ByteString>(rows.len())?;
     let mut n_pieces = scratch::list::<usize>(rows.len())?;
     for string in rows {
         let before = found.len();
@@ -126,7 +126,7 @@ fn ngrams(node: &KernelConstruction<'_>) -> Made {
         let data = context.input(0)?.as_strings()?;
         let splits = indices(context.input(1)?)?;
         let shape = context.input(1)?.shape().clone();
-        let mut found = scratch::list::<Arc<[u8]>>(data.len())?;
+        let mut found = scratch::list::<ByteString>(data.len())?;
         let mut ends = scratch::list::<i64>(splits.len())?;
         if let [first, ..] = splits.as_slice() {
             check_splits(&splits, data.len())?;
@@ -234,7 +234,7 @@ fn join(node: &KernelConstruction<'_>) -> Made {
 fn joined<'a>(
     parts: impl Iterator<Item = &'a [u8]> + Clone,
     separator: &[u8],
-) -> Result<Arc<[u8]>, KernelError> {
+) -> Result<ByteString, KernelError> {
     let n_bytes = parts.clone().fold(0usize, |sum, part| {
         sum.saturating_add(part.len())
             .saturating_add(separator.len())
@@ -392,7 +392,10 @@ fn format(node: &KernelConstruction<'_>) -> Made {
                 && let Some(input) = inputs.next()
             {
                 let edge = usize::try_from(n_shown).unwrap_or(usize::MAX);
-                write_edges(input, input.shape().dims(), 0, 0, edge, &mut text);
+                match (edge, input.shape().rank()) {
+                    (0, 0) => text.push_str("..."),
+                    _ => write_edges(input, input.shape().dims(), 0, 0, edge, &mut text),
+                }
             }
         }
         let text = std::iter::once(Ok(text.into_bytes().into()));

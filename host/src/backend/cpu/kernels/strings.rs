@@ -1,7 +1,5 @@
 //! Strings, one by one: hashes, numbers, cases, substrings, regular expressions.
 
-use std::sync::Arc;
-
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::DecodePaddingMode;
@@ -35,6 +33,7 @@ use crate::kernels::spread::Spread;
 use crate::kernels::spread::common_shape;
 use crate::kernels::strings;
 use crate::tensor::Boolean;
+use crate::tensor::ByteString;
 use crate::tensor::Complex64;
 use crate::tensor::Complex128;
 use crate::tensor::DType;
@@ -127,7 +126,7 @@ fn add(context: &KernelContext<'_>) -> Result<(), KernelError> {
     let shape = common_shape(&[left.shape(), right.shape()])?;
     shape.size_bytes(DType::String).map_err(TensorError::from)?;
     let (lefts, rights) = (left.as_strings()?, right.as_strings()?);
-    let empty: Arc<[u8]> = Arc::from(&b""[..]);
+    let empty = ByteString::default();
     let mut strings = scratch::list(shape.n_elements())?;
     strings.extend(std::iter::repeat_n(empty, shape.n_elements()));
     let spread = Spread::new(&shape, [left.shape(), right.shape()])?;
@@ -149,6 +148,7 @@ fn add(context: &KernelContext<'_>) -> Result<(), KernelError> {
 fn base64_engine(pads: bool) -> GeneralPurpose {
     let config = GeneralPurposeConfig::new()
         .with_encode_padding(pads)
+        .with_decode_allow_trailing_bits(true)
         .with_decode_padding_mode(DecodePaddingMode::Indifferent);
     GeneralPurpose::new(&URL_SAFE, config)
 }
@@ -158,7 +158,7 @@ pub(super) fn set_strings(
     context: &KernelContext<'_>,
     index: usize,
     shape: &Shape,
-    strings: impl Iterator<Item = Result<Arc<[u8]>, KernelError>>,
+    strings: impl Iterator<Item = Result<ByteString, KernelError>>,
 ) -> Result<(), KernelError> {
     shape.size_bytes(DType::String).map_err(TensorError::from)?;
     let mut list = scratch::list(shape.n_elements())?;
@@ -181,17 +181,17 @@ fn set_written(
     shape.size_bytes(DType::String).map_err(TensorError::from)?;
     let n = shape.n_elements();
     let mut strings = scratch::list(n)?;
-    strings.extend(std::iter::repeat_n(None, n));
+    strings.extend(std::iter::repeat_n(ByteString::default(), n));
     let written = Threads::of(context).try_fill(
         &mut strings,
         1,
         STRINGS_GRAIN,
-        |start, part: &mut [Option<Arc<[u8]>>]| {
+        |start, part: &mut [ByteString]| {
             let mut bytes = scratch::list(0)?;
             for (index, string) in (start..).zip(part) {
                 bytes.clear();
                 write(index, &mut bytes)?;
-                *string = Some(Arc::from(&bytes[..]));
+                *string = bytes.as_slice().into();
             }
             Ok(())
         },
@@ -202,9 +202,7 @@ fn set_written(
             write(index, &mut bytes)
         })
     })?;
-    // An interrupted run has none for the rest.
-    let strings = strings.into_iter().map(Option::unwrap_or_default);
-    context.set_output(0, Tensor::from_strings(shape.clone(), strings.collect())?)
+    context.set_output(0, Tensor::from_strings(shape.clone(), strings)?)
 }
 
 /// Returns the error of the first one of `n` elements that has one: which one several threads find
@@ -319,11 +317,6 @@ fn substring(node: &KernelConstruction<'_>) -> Made {
                 "pos and len should have the same shape, got: {} vs. {}",
                 positions.shape(),
                 lens.shape()
-            )));
-        }
-        if positions.shape().n_elements() == 0 {
-            return Err(KernelError::invalid(format!(
-                "received empty tensor pos_tensor: {positions:?}"
             )));
         }
         let of_positions = positions.shape();
@@ -450,8 +443,10 @@ fn as_string(node: &KernelConstruction<'_>) -> Made {
             ));
         }
     };
+    let is_unsigned = matches!(dtype, DType::U8 | DType::U16 | DType::U32 | DType::U64);
     let format = Format {
-        flag,
+        // C's `%u` has no sign.
+        flag: flag.filter(|flag| !(is_unsigned && matches!(flag, b' ' | b'+'))),
         width: usize::try_from(width).unwrap_or(0),
         precision: usize::try_from(precision).ok(),
     };

@@ -1,17 +1,14 @@
 //! Lookup tables: the resources.
 
-use std::borrow::Borrow;
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::hash::Hash;
-use std::hash::Hasher;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::RwLock;
 use std::sync::RwLockReadGuard;
 use std::sync::RwLockWriteGuard;
 
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use smallvec::SmallVec;
 
 use crate::device::DeviceContext;
@@ -20,6 +17,7 @@ use crate::device::KernelError;
 use crate::device::Resource;
 use crate::kernels::Threads;
 use crate::kernels::scratch;
+use crate::tensor::ByteString;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
 use crate::tensor::Shape;
@@ -41,26 +39,9 @@ pub(super) enum TableKind {
     Mutable,
 }
 
-/// One key or value: elements of fixed size as bytes, or strings.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Item {
-    /// Little-endian elements.
-    Bytes(SmallVec<[u8; 16]>),
-    /// Strings.
-    Strings(SmallVec<[Arc<[u8]>; 1]>),
-}
-
-/// A key in the map of a table. It is looked up by its bytes, which need no [`Item`].
-#[derive(Debug, Clone)]
-enum Key {
-    Bytes(SmallVec<[u8; 16]>),
-    String(Arc<[u8]>),
-    /// Several strings, and [`bytes_of_strings`] of them.
-    Strings {
-        strings: SmallVec<[Arc<[u8]>; 1]>,
-        bytes: Arc<[u8]>,
-    },
-}
+/// One key or value: little-endian elements of fixed size, one string, or several strings, each
+/// after its length.
+pub(super) type Item = ByteString;
 
 /// The types and shapes of the entries of a table.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,7 +67,7 @@ pub(super) struct Table {
 #[derive(Debug, Clone, Default)]
 struct Entries {
     is_initialized: bool,
-    by_key: HashMap<Key, Item>,
+    by_key: HashMap<Item, Item>,
 }
 
 impl Table {
@@ -168,8 +149,9 @@ impl Table {
         )))
     }
 
-    fn check_reserved(&self, key: &Item) -> Result<(), KernelError> {
-        match self.reserved.iter().find(|(reserved, _)| reserved == key) {
+    fn check_reserved(&self, key: &[u8]) -> Result<(), KernelError> {
+        let mut reserved = self.reserved.iter();
+        match reserved.find(|(reserved, _)| **reserved == *key) {
             Some((_, name)) => Err(KernelError::invalid(format!(
                 "Using the {name} as a table key is not allowed"
             ))),
@@ -209,7 +191,7 @@ impl Table {
         entries.grow(n)?;
         for index in 0..n {
             let (key, value) = entry(index)?;
-            match entries.by_key.entry(key.into()) {
+            match entries.by_key.entry(key) {
                 Entry::Vacant(place) => {
                     place.insert(value);
                 }
@@ -217,7 +199,7 @@ impl Table {
                     return Err(KernelError::invalid(format!(
                         "HashTable has different value for same key. Key {} has {} and trying to \
                          add value {}",
-                        shown(&place.key().into(), self.signature.key_dtype),
+                        shown(place.key(), self.signature.key_dtype),
                         shown(place.get(), self.signature.value_dtype),
                         shown(&value, self.signature.value_dtype)
                     )));
@@ -284,7 +266,7 @@ impl Table {
         for index in 0..n {
             let key = keys.item(index);
             self.check_reserved(&key)?;
-            entries.by_key.insert(key.into(), values.item(index));
+            entries.by_key.insert(key, values.item(index));
         }
         Ok(())
     }
@@ -297,8 +279,9 @@ impl Table {
         let keys = Items::new(keys, key_len)?;
         let mut entries = self.write();
         for index in 0..n {
-            self.check_reserved(&keys.item(index))?;
-            entries.by_key.remove(&*keys.bytes(index));
+            let key = keys.bytes(index);
+            self.check_reserved(&key)?;
+            entries.by_key.remove(&*key);
         }
         Ok(())
     }
@@ -340,39 +323,39 @@ impl Table {
         let (key_len, value_len) = self.item_lens();
         let threads = Threads::of(context);
         let keys = Items::new(keys, key_len)?;
-        // Where the default of a key starts.
-        let default = |row: usize, len: usize| if has_one_default { 0 } else { row * len };
+        // Where the default of a key starts. Dense tables, which alone reserve keys, take the first
+        // one for all keys, as in TensorFlow.
+        let takes_first = has_one_default || !self.reserved.is_empty();
+        let default = |row: usize, len: usize| if takes_first { 0 } else { row * len };
         if dtype == DType::String {
             let defaults = defaults.as_strings()?;
-            let mut strings = scratch::list::<Option<Arc<[u8]>>>(shape.n_elements())?;
-            strings.extend(std::iter::repeat_n(None, shape.n_elements()));
+            let mut strings = scratch::list(shape.n_elements())?;
+            strings.extend(std::iter::repeat_n(
+                ByteString::default(),
+                shape.n_elements(),
+            ));
             self.find_rows(
                 threads,
                 &keys,
                 value_len,
                 &mut strings,
                 |row, value, place| {
-                    let found = match value {
-                        Some(Item::Strings(strings)) => strings,
-                        Some(Item::Bytes(_)) => return Err(foreign_entry()),
-                        None => &defaults[default(row, value_len)..][..value_len],
-                    };
-                    for (place, string) in place.iter_mut().zip(found) {
-                        *place = Some(Arc::clone(string));
+                    match value {
+                        Some(value) => read_strings(value, place)?,
+                        None => place
+                            .clone_from_slice(&defaults[default(row, value_len)..][..value_len]),
                     }
                     Ok(())
                 },
             )?;
-            // An interrupted run has none for the rest.
-            let strings = strings.into_iter().map(Option::unwrap_or_default);
-            return context.set_output(0, Tensor::from_strings(shape, strings.collect())?);
+            return context.set_output(0, Tensor::from_strings(shape, strings)?);
         }
         let defaults = defaults.as_bytes()?;
         context.fill_output_bytes(0, dtype, &shape, |bytes| {
             let len = bytes.len() / keys.n.max(1);
             self.find_rows(threads, &keys, len, bytes, |row, value, place| {
                 match value {
-                    Some(Item::Bytes(value)) if value.len() == len => place.copy_from_slice(value),
+                    Some(value) if value.len() == len => place.copy_from_slice(value),
                     Some(_) => return Err(foreign_entry()),
                     None => place.copy_from_slice(&defaults[default(row, len)..][..len]),
                 }
@@ -397,48 +380,64 @@ impl Table {
         }
         if !self.reserved.is_empty() {
             for row in 0..keys.n {
-                self.check_reserved(&keys.item(row))?;
+                self.check_reserved(&keys.bytes(row))?;
             }
         }
         let len = len.max(1);
         threads.try_fill(out, len, LOOKUPS_GRAIN * len, |start, part| {
-            for (row, place) in (start / len..).zip(part.chunks_exact_mut(len)) {
-                put(row, entries.by_key.get(&*keys.bytes(row)), place)?;
+            let rows = (start / len..).zip(part.chunks_exact_mut(len));
+            // Keys of a length that the compiler knows are hashed and compared in half the time.
+            match (&keys.elements, keys.len) {
+                (Elements::Bytes(bytes), 4) => {
+                    let keys = bytes.as_chunks::<4>().0;
+                    entries.find_each(rows, |row| &keys[row], &put)
+                }
+                (Elements::Bytes(bytes), 8) => {
+                    let keys = bytes.as_chunks::<8>().0;
+                    entries.find_each(rows, |row| &keys[row], &put)
+                }
+                _ => entries.find_each(rows, |row| keys.bytes(row), &put),
             }
-            Ok(())
         })
     }
 
     /// Calls `put` with all keys and values, sorted by the bytes of the keys.
     pub(super) fn export(
         &self,
-        put: impl FnOnce(&[Item], &[Item]) -> Result<(), KernelError>,
+        put: impl FnOnce(&[&Item], &[&Item]) -> Result<(), KernelError>,
     ) -> Result<(), KernelError> {
         let entries = self.read();
         let n = entries.by_key.len();
-        let mut pairs = scratch::list::<(Item, &Item)>(n)?;
-        pairs.extend(
-            entries
-                .by_key
-                .iter()
-                .map(|(key, value)| (key.into(), value)),
-        );
+        let mut pairs = scratch::list::<(&Item, &Item)>(n)?;
+        pairs.extend(&entries.by_key);
         pairs.sort_unstable();
-        let (mut keys, mut values) = (scratch::list::<Item>(n)?, scratch::list::<Item>(n)?);
+        let (mut keys, mut values) = (scratch::list(n)?, scratch::list(n)?);
         for (key, value) in pairs {
             keys.push(key);
-            values.push(value.clone());
+            values.push(value);
         }
-        drop(entries);
         put(&keys, &values)
     }
 }
 
 impl Entries {
+    /// Looks up the key of each row.
+    fn find_each<'a, K: AsRef<[u8]>, T: 'a>(
+        &self,
+        rows: impl Iterator<Item = (usize, &'a mut [T])>,
+        key: impl Fn(usize) -> K,
+        put: impl Fn(usize, Option<&Item>, &mut [T]) -> Result<(), KernelError>,
+    ) -> Result<(), KernelError> {
+        for (row, place) in rows {
+            put(row, self.by_key.get(key(row).as_ref()), place)?;
+        }
+        Ok(())
+    }
+
     fn grow(&mut self, n: usize) -> Result<(), KernelError> {
         self.by_key
             .try_reserve(n)
-            .map_err(|_| scratch::out_of_memory(n.saturating_mul(size_of::<(Key, Item)>())))
+            .map_err(|_| scratch::out_of_memory(n.saturating_mul(size_of::<(Item, Item)>())))
     }
 }
 
@@ -455,10 +454,7 @@ impl Resource for Table {
 
     fn memory_bytes(&self) -> u64 {
         let entries = self.read();
-        let bytes = |(key, value): (&Key, &Item)| {
-            let key: &[u8] = key.borrow();
-            key.len() as u64 + value.len_bytes() + ENTRY_BYTES
-        };
+        let bytes = |(key, value): (&Item, &Item)| (key.len() + value.len()) as u64 + ENTRY_BYTES;
         entries.by_key.iter().map(bytes).sum()
     }
 
@@ -478,24 +474,34 @@ impl Resource for Table {
     }
 }
 
-impl Item {
-    fn len_bytes(&self) -> u64 {
-        match self {
-            Self::Bytes(bytes) => bytes.len() as u64,
-            Self::Strings(strings) => strings.iter().map(|string| string.len() as u64).sum(),
-        }
-    }
-}
-
-/// Returns bytes that differ for any two lists of as many strings.
-fn bytes_of_strings(strings: &[Arc<[u8]>]) -> Cow<'_, [u8]> {
+/// Returns strings as an item.
+fn bytes_of_strings(strings: &[ByteString]) -> Cow<'_, [u8]> {
     if let [string] = strings {
         return Cow::Borrowed(string);
     }
     let with_lens = strings
         .iter()
-        .flat_map(|string| [&string.len().to_le_bytes()[..], string].concat());
+        .flat_map(|string| [&(string.len() as u64).to_le_bytes()[..], string].concat());
     Cow::Owned(with_lens.collect())
+}
+
+/// Reads the strings of an item, of which there are as many as places.
+pub(super) fn read_strings(item: &Item, places: &mut [ByteString]) -> Result<(), KernelError> {
+    if let [place] = places {
+        place.clone_from(item);
+        return Ok(());
+    }
+    let mut rest = &**item;
+    for place in places {
+        let (len, after) = rest.split_first_chunk::<8>().ok_or_else(foreign_entry)?;
+        let len = usize::try_from(u64::from_le_bytes(*len)).unwrap_or(usize::MAX);
+        let (string, after) = after.split_at_checked(len).ok_or_else(foreign_entry)?;
+        (*place, rest) = (string.into(), after);
+    }
+    match rest {
+        [] => Ok(()),
+        _ => Err(foreign_entry()),
+    }
 }
 
 /// The elements of a tensor in rows of one length: keys or values.
@@ -509,7 +515,7 @@ struct Items<'a> {
 
 enum Elements<'a> {
     Bytes(&'a [u8]),
-    Strings(&'a [Arc<[u8]>]),
+    Strings(&'a [ByteString]),
 }
 
 impl<'a> Items<'a> {
@@ -529,7 +535,7 @@ impl<'a> Items<'a> {
         })
     }
 
-    /// Returns the bytes of a row as a key.
+    /// Returns the bytes of a row as an item.
     fn bytes(&self, row: usize) -> Cow<'a, [u8]> {
         let range = row * self.len..(row + 1) * self.len;
         match self.elements {
@@ -538,62 +544,12 @@ impl<'a> Items<'a> {
         }
     }
 
+    /// Returns a row. A string shares its bytes with the tensor.
     fn item(&self, row: usize) -> Item {
-        let range = row * self.len..(row + 1) * self.len;
         match self.elements {
-            Elements::Bytes(bytes) => Item::Bytes(SmallVec::from_slice(&bytes[range])),
-            Elements::Strings(strings) => Item::Strings(strings[range].iter().cloned().collect()),
+            Elements::Strings(strings) if self.len == 1 => strings[row].clone(),
+            _ => (&*self.bytes(row)).into(),
         }
-    }
-}
-
-impl From<Item> for Key {
-    fn from(item: Item) -> Self {
-        match item {
-            Item::Bytes(bytes) => Self::Bytes(bytes),
-            Item::Strings(strings) => match &strings[..] {
-                [string] => Self::String(Arc::clone(string)),
-                _ => Self::Strings {
-                    bytes: bytes_of_strings(&strings).into(),
-                    strings,
-                },
-            },
-        }
-    }
-}
-
-impl From<&Key> for Item {
-    fn from(key: &Key) -> Self {
-        match key {
-            Key::Bytes(bytes) => Self::Bytes(bytes.clone()),
-            Key::String(string) => Self::Strings(SmallVec::from_iter([Arc::clone(string)])),
-            Key::Strings { strings, .. } => Self::Strings(strings.clone()),
-        }
-    }
-}
-
-impl Borrow<[u8]> for Key {
-    fn borrow(&self) -> &[u8] {
-        match self {
-            Self::Bytes(bytes) => bytes,
-            Self::String(bytes) | Self::Strings { bytes, .. } => bytes,
-        }
-    }
-}
-
-impl PartialEq for Key {
-    fn eq(&self, other: &Self) -> bool {
-        let (bytes, others): (&[u8], &[u8]) = (self.borrow(), other.borrow());
-        bytes == others
-    }
-}
-
-impl Eq for Key {}
-
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let bytes: &[u8] = self.borrow();
-        bytes.hash(state);
     }
 }
 
@@ -615,18 +571,13 @@ fn joined(rows: &Shape, element: &Shape) -> Shape {
 
 /// Shows a key or value in an error.
 fn shown(item: &Item, dtype: DType) -> String {
-    match item {
-        Item::Strings(strings) => {
-            let strings = strings.iter().map(|string| String::from_utf8_lossy(string));
-            strings.collect::<SmallVec<[_; 1]>>().join(" ")
-        }
-        Item::Bytes(bytes) => match (dtype, bytes.as_chunks::<4>().0, bytes.as_chunks::<8>().0) {
-            (DType::I32, [bytes], _) => i32::from_le_bytes(*bytes).to_string(),
-            (DType::F32, [bytes], _) => f32::from_le_bytes(*bytes).to_string(),
-            (DType::I64, _, [bytes]) => i64::from_le_bytes(*bytes).to_string(),
-            (DType::F64, _, [bytes]) => f64::from_le_bytes(*bytes).to_string(),
-            _ => format!("{bytes:?}"),
-        },
+    match (dtype, item.as_chunks::<4>().0, item.as_chunks::<8>().0) {
+        (DType::String, ..) => String::from_utf8_lossy(item).into_owned(),
+        (DType::I32, [bytes], _) => i32::from_le_bytes(*bytes).to_string(),
+        (DType::F32, [bytes], _) => f32::from_le_bytes(*bytes).to_string(),
+        (DType::I64, _, [bytes]) => i64::from_le_bytes(*bytes).to_string(),
+        (DType::F64, _, [bytes]) => f64::from_le_bytes(*bytes).to_string(),
+        _ => format!("{:?}", &**item),
     }
 }
 

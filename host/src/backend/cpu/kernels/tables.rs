@@ -13,6 +13,7 @@ use crate::backend::cpu::kernels::table::TableKind;
 use crate::backend::cpu::kernels::table::foreign_entry;
 use crate::backend::cpu::kernels::table::item;
 use crate::backend::cpu::kernels::table::known_shape;
+use crate::backend::cpu::kernels::table::read_strings;
 use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
 use crate::backend::plan::attr::bool_attr;
@@ -28,6 +29,7 @@ use crate::device::make_resource_handle;
 use crate::files;
 use crate::kernels::scratch;
 use crate::kernels::strings;
+use crate::tensor::ByteString;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
@@ -212,7 +214,7 @@ fn handle(
             )));
         }
         if is_string_handle {
-            let names = [info.container.as_bytes(), info.name.as_bytes()].map(Arc::from);
+            let names = [info.container.as_bytes(), info.name.as_bytes()].map(ByteString::from);
             let mut strings = scratch::list(2)?;
             strings.extend(names);
             return context.set_output(0, Tensor::from_strings([2].into(), strings)?);
@@ -294,15 +296,15 @@ fn set_items(
     index: usize,
     dtype: DType,
     shape: &Shape,
-    items: &[Item],
+    items: &[&Item],
 ) -> Result<(), KernelError> {
     if dtype == DType::String {
-        let mut strings = scratch::list(shape.n_elements())?;
-        for item in items {
-            match item {
-                Item::Strings(item) => strings.extend(item.iter().cloned()),
-                Item::Bytes(_) => return Err(foreign_entry()),
-            }
+        let n = shape.n_elements();
+        let mut strings = scratch::list(n)?;
+        strings.extend(std::iter::repeat_n(ByteString::default(), n));
+        let len = n / items.len().max(1);
+        for (places, item) in strings.chunks_exact_mut(len.max(1)).zip(items) {
+            read_strings(item, places)?;
         }
         return context.set_output(index, Tensor::from_strings(shape.clone(), strings)?);
     }
@@ -311,9 +313,9 @@ fn set_items(
         let len = bytes.len() / items.len().max(1);
         debug_assert!(len.is_multiple_of(size));
         for (place, item) in bytes.chunks_exact_mut(len.max(1)).zip(items) {
-            match item {
-                Item::Bytes(item) if item.len() == len => place.copy_from_slice(item),
-                _ => return Err(foreign_entry()),
+            match item.len() == len {
+                true => place.copy_from_slice(item),
+                false => return Err(foreign_entry()),
             }
         }
         Ok(())
@@ -422,12 +424,12 @@ impl Column {
                 let number = i64::try_from(number).unwrap_or(i64::MAX);
                 return Ok(match self.dtype {
                     DType::I32 => {
-                        bytes_of(&i32::try_from(number).unwrap_or(i32::MAX).to_le_bytes())
+                        Item::from(&i32::try_from(number).unwrap_or(i32::MAX).to_le_bytes())
                     }
-                    _ => bytes_of(&number.to_le_bytes()),
+                    _ => Item::from(&number.to_le_bytes()),
                 });
             }
-            WHOLE_LINE => return Ok(Item::Strings(SmallVec::from_iter([Arc::from(line)]))),
+            WHOLE_LINE => return Ok(line.into()),
             index => usize::try_from(index).unwrap_or(usize::MAX),
         };
         let mut tokens = line.split(|&byte| byte == delimiter);
@@ -447,23 +449,23 @@ impl Column {
             ))
         };
         Ok(match self.dtype {
-            DType::String => Item::Strings(SmallVec::from_iter([Arc::from(token)])),
-            DType::I32 => bytes_of(
+            DType::String => token.into(),
+            DType::I32 => Item::from(
                 &strings::integer::<i32>(token)
                     .ok_or_else(wrong)?
                     .to_le_bytes(),
             ),
-            DType::I64 => bytes_of(
+            DType::I64 => Item::from(
                 &strings::integer::<i64>(token)
                     .ok_or_else(wrong)?
                     .to_le_bytes(),
             ),
-            DType::F32 => bytes_of(
+            DType::F32 => Item::from(
                 &strings::float::<f32>(token)
                     .ok_or_else(wrong)?
                     .to_le_bytes(),
             ),
-            DType::F64 => bytes_of(
+            DType::F64 => Item::from(
                 &strings::float::<f64>(token)
                     .ok_or_else(wrong)?
                     .to_le_bytes(),
@@ -475,8 +477,4 @@ impl Column {
             }
         })
     }
-}
-
-fn bytes_of(bytes: &[u8]) -> Item {
-    Item::Bytes(SmallVec::from_slice(bytes))
 }

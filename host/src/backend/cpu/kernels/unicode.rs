@@ -1,7 +1,5 @@
 //! Strings as characters, and in other encodings.
 
-use std::sync::Arc;
-
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::string_pieces::set_indices;
 use crate::backend::cpu::kernels::strings::set_strings;
@@ -18,6 +16,7 @@ use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::kernels::scratch;
 use crate::kernels::unicode::Encoding;
+use crate::tensor::ByteString;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 
@@ -61,13 +60,19 @@ impl Errors {
         })
     }
 
-    /// Returns the character to use; `None` if it is left out.
-    fn resolve(self, character: u32, is_wrong: bool) -> Result<Option<u32>, KernelError> {
-        let is_replaced = is_wrong || self.replaces_controls && character <= 0x1f;
-        if !is_replaced {
+    /// Returns the character to use; `None` if it is left out. Controls that are to be replaced
+    /// are errors like others if `refuses_controls`.
+    fn resolve(
+        self,
+        character: u32,
+        is_wrong: bool,
+        refuses_controls: bool,
+    ) -> Result<Option<u32>, KernelError> {
+        let is_control = self.replaces_controls && character <= 0x1f;
+        if !is_wrong && !is_control {
             return Ok(Some(character));
         }
-        if self.is_strict && is_wrong {
+        if self.is_strict && (is_wrong || refuses_controls) {
             return Err(KernelError::invalid("Invalid formatting on input string"));
         }
         Ok((!self.ignores).then_some(self.replacement))
@@ -96,7 +101,7 @@ fn decode(node: &KernelConstruction<'_>, has_offsets: bool) -> Made {
         for row in rows {
             let (mut at, mut failure) = (0, None);
             encoding.decode(row, |character, n_bytes, is_wrong| {
-                match errors.resolve(character, is_wrong) {
+                match errors.resolve(character, is_wrong, false) {
                     Ok(Some(character)) => {
                         characters.push(character.into());
                         offsets.push(at);
@@ -164,7 +169,7 @@ fn encode(node: &KernelConstruction<'_>) -> Made {
                     }
                 }
             }
-            Ok(Arc::from(string))
+            Ok(ByteString::from(string))
         });
         set_strings(context, 0, &shape, rows)
     })
@@ -180,13 +185,13 @@ fn transcode(node: &KernelConstruction<'_>) -> Made {
             let mut out = scratch::list::<u8>(string.len())?;
             let mut failure = None;
             from.decode(string, |character, _, is_wrong| {
-                match errors.resolve(character, is_wrong) {
+                match errors.resolve(character, is_wrong, true) {
                     Ok(Some(character)) => to.encode(character, &mut out),
                     Ok(None) => {}
                     Err(error) => failure = Some(error),
                 }
             });
-            failure.map_or_else(|| Ok(Arc::from(out)), Err)
+            failure.map_or_else(|| Ok(ByteString::from(out)), Err)
         });
         set_strings(context, 0, input.shape(), strings)
     })

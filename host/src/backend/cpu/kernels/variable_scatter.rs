@@ -1,7 +1,5 @@
 //! Variables of which a part is read or changed.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use crate::backend::cpu::kernels::def;
@@ -211,7 +209,7 @@ fn copy_elements(
         let from = from.as_strings()?;
         let mut strings = scratch::collected(held.as_strings()?.iter().cloned())?;
         for (to, at) in elements {
-            strings[to] = Arc::clone(&from[at]);
+            strings[to] = from[at].clone();
         }
         *held = Tensor::from_strings(held.shape().clone(), strings)?;
         return Ok(());
