@@ -113,6 +113,8 @@ fn one_by_one() -> Vec<Case> {
         unary("both", "DecodeBase64", &["YQ", "YQ==", ""]).gives(strings(&[3], &["a", "a", ""])),
         unary("bits behind the last byte", "DecodeBase64", &["YR", "YR=="])
             .gives(strings(&[2], &["a", "a"])),
+        unary("too little padding", "DecodeBase64", &["YQ="])
+            .refused("Invalid character found in base64"),
         unary("another alphabet", "DecodeBase64", &["w7/Dvg"])
             .refused("Invalid character found in base64"),
     ]

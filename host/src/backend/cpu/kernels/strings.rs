@@ -112,6 +112,12 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     registry.register(def("DecodeBase64").with_factory(|_| {
         let engine = base64_engine(false);
         map_strings(move |string, bytes| {
+            // Padding is optional, but complete.
+            if string.ends_with(b"=") && !string.len().is_multiple_of(4) {
+                return Err(KernelError::invalid(
+                    "Invalid character found in base64: incomplete padding",
+                ));
+            }
             let decoded = engine.decode(string).map_err(|error| {
                 KernelError::invalid(format!("Invalid character found in base64: {error}"))
             })?;
