@@ -53,7 +53,8 @@ pub trait Kernel: Send + Sync {
 
     /// Returns the name of the form that [`Self::prepack_input`] gives input `index`. Kernels of a
     /// device that name the same form share one prepacked tensor per constant, such as the steps of
-    /// a recurrent network that is unrolled. With `None` the kernel has a tensor of its own.
+    /// a recurrent network that is unrolled; they must all prepack it alike. Start the name with
+    /// that of your crate. With `None` the kernel has a tensor of its own.
     fn prepacked_form(&self, index: usize) -> Option<&'static str> {
         let _ = index;
         None

@@ -25,7 +25,7 @@ pub enum Notation {
 impl Format {
     /// Writes an integer (`%d`). A precision is the minimum number of digits.
     pub fn integer(self, value: i128) -> String {
-        // Numbers of more than 64 bits are rare, and slow to write.
+        // 128-bit numbers are slow to write, and those of tensors have at most 64.
         let mut digits = match u64::try_from(value.unsigned_abs()) {
             Ok(value) => value.to_string(),
             Err(_) => value.unsigned_abs().to_string(),

@@ -405,11 +405,11 @@ impl Kernel for FloatMatMul {
         prepacked(rhs, device).map(Some)
     }
 
-    fn prepacked_form(&self, _: usize) -> Option<&'static str> {
-        match self.transpose {
-            (true, _) => None,
-            (false, true) => Some("panels of the transposed matrix"),
-            (false, false) => Some(PANELS),
+    fn prepacked_form(&self, index: usize) -> Option<&'static str> {
+        match (index, self.transpose) {
+            (1, (false, true)) => Some("placewright: panels of the transposed matrix"),
+            (1, (false, false)) => Some(PANELS),
+            _ => None,
         }
     }
 
@@ -419,7 +419,7 @@ impl Kernel for FloatMatMul {
 }
 
 /// The form of a matrix after [`prepacked`].
-pub(super) const PANELS: &str = "panels";
+pub(super) const PANELS: &str = "placewright: panels";
 
 /// Prepacks a right-hand matrix into the device's memory.
 pub(super) fn prepacked(

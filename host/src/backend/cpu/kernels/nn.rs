@@ -227,8 +227,8 @@ impl Kernel for FloatConvolution {
         math::prepacked(filter_matrix(constant)?, device).map(Some)
     }
 
-    fn prepacked_form(&self, _: usize) -> Option<&'static str> {
-        Some(math::PANELS)
+    fn prepacked_form(&self, index: usize) -> Option<&'static str> {
+        (index == 1).then_some(math::PANELS)
     }
 
     fn replaces_prepacked_input(&self, index: usize) -> bool {

@@ -212,13 +212,12 @@ where
             .map(Some)
     }
 
-    fn prepacked_form(&self, _: usize) -> Option<&'static str> {
+    fn prepacked_form(&self, index: usize) -> Option<&'static str> {
         // The tiling follows from the device and the type.
-        self.prepacks_right
-            .then_some(match self.is_right_transposed {
-                true => "panels of the transposed matrix",
-                false => "panels",
-            })
+        (index == 1 && self.prepacks_right).then_some(match self.is_right_transposed {
+            true => "placewright: panels of the transposed matrix",
+            false => "placewright: panels",
+        })
     }
 
     fn replaces_prepacked_input(&self, index: usize) -> bool {
