@@ -13,11 +13,13 @@ pub mod gpu;
 mod interrupts;
 mod intra_op;
 mod kernel;
+mod kernel_context;
 mod kernel_creation;
 mod kernel_registry;
 mod manager;
 mod numa;
 mod op_segment;
+mod output_slot;
 mod partition_device;
 mod partition_graph;
 mod program;
@@ -54,8 +56,9 @@ pub use factory_registry::{
 pub(crate) use interrupts::Interrupt;
 pub use interrupts::Interrupts;
 pub use intra_op::IntraOpPool;
-pub(crate) use kernel::{Help, OutputSlot, OutputState, unset_output};
-pub use kernel::{Kernel, KernelConstruction, KernelContext};
+pub use kernel::{Kernel, KernelConstruction};
+pub use kernel_context::KernelContext;
+pub(crate) use kernel_context::{Help, unset_output};
 pub use kernel_creation::KernelCreationError;
 pub(crate) use kernel_creation::check_constant;
 pub(crate) use kernel_creation::check_node;
@@ -70,6 +73,7 @@ pub use numa::{
     pci_numa_node, schedulable_cpus,
 };
 pub use op_segment::{NoSuchSession, OpSegment};
+pub(crate) use output_slot::{OutputSlot, OutputState};
 pub(crate) use partition_device::ClusterNodes;
 pub use partition_device::{Cluster, ClusterError, ClusterSource, ClusterTensor, PartitionDevice};
 pub use partition_graph::{FuseError, FusedNode, PartitionGraph};

@@ -15,7 +15,7 @@ use super::error::DeviceError;
 use super::error::KernelError;
 use super::intra_op::IntraOpPool;
 use super::kernel::Kernel;
-use super::kernel::KernelContext;
+use super::kernel_context::KernelContext;
 use super::partition_graph::PartitionGraph;
 use super::program::ProgramDevice;
 use super::rates::DeviceRates;

@@ -16,7 +16,7 @@ use super::error::DeviceError;
 use super::error::KernelError;
 use super::intra_op::IntraOpPool;
 use super::kernel::Kernel;
-use super::kernel::KernelContext;
+use super::kernel_context::KernelContext;
 use super::op_segment::OpSegment;
 use super::partition_device::PartitionDevice;
 use super::partition_graph::PartitionGraph;

@@ -10,7 +10,7 @@ use super::container::ContainerInfo;
 use super::error::ResourceError;
 use super::manager::Resource;
 use crate::device::error::KernelError;
-use crate::device::kernel::KernelContext;
+use crate::device::kernel_context::KernelContext;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
 use crate::tensor::ResourceHandle;
