@@ -2,10 +2,11 @@
 //!
 //! The prepacked layout is the order in which the matmul reads: the columns are divided into panels
 //! of a few vectors, and each panel is stored row by row. A tile of the result (some rows of one
-//! panel) stays in registers over the whole inner dimension, so no data beyond the L1 cache is read
-//! twice and the left side is not copied. While the tiles of one panel are computed, the next panel
-//! is fetched into the L2 cache: the weights of a network come from the main memory. A row of the
-//! left side may consist of any segments: a piece of a matrix, or the pixels under a window
+//! panel) stays in registers over the whole inner dimension, and the left side is not copied. While
+//! the tiles of one panel are computed, the next panel is fetched into the L2 cache: the weights of
+//! a network come from the main memory. Each tile fetches an equal share of it. (If the first tile
+//! fetches all, it waits for the memory: a matmul of 64 rows then takes 1.2 times as long.) A row of
+//! the left side may consist of any segments: a piece of a matrix, or the pixels under a window
 //! ([`Segment`]).
 
 use std::ops::Range;
@@ -27,8 +28,8 @@ use crate::kernels::simd::gemm::share;
 /// Maximum number of rows of a tile.
 const ROWS_MAX: usize = 8;
 
-/// Elements of a cache line.
-const LINE_ELEMENTS: usize = 16;
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
 
 /// Contiguous elements of a row of the left side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
@@ -302,21 +303,20 @@ impl SimdOp for Block<'_> {
             let start = first * self.rhs.inner;
             let data = &self.rhs.data[start..start + n_vectors * lanes * self.rhs.inner];
             let most = tile_rows(lanes, n_vectors);
-            let next = match panel + 1 < self.panels.end {
-                true => &self.rhs.data[start + data.len()..],
-                false => &[],
+            let n_tiles = (self.rows.end - self.rows.start).div_ceil(most).max(1);
+            let (next, ahead_step) = match panel + 1 < self.panels.end {
+                true => {
+                    let row_bytes = n_vectors * lanes * size_of::<f32>();
+                    let step = row_bytes.div_ceil(n_tiles).min(LINE_BYTES);
+                    (&self.rhs.data[start + data.len()..], step)
+                }
+                false => (data, 0),
             };
             let mut row = self.rows.start;
             for index in 0.. {
                 if row >= self.rows.end {
                     break;
                 }
-                // One cache line per inner element; whole panels have a few.
-                let ahead = index * self.rhs.inner * LINE_ELEMENTS;
-                let ahead = match index * LINE_ELEMENTS < width {
-                    true => next.get(ahead..).unwrap_or(data),
-                    false => data,
-                };
                 let n_rows = match self.rows.end - row {
                     left if left >= most => most,
                     4.. => 4,
@@ -341,7 +341,10 @@ impl SimdOp for Block<'_> {
                     rows,
                     segments: self.lhs.segments,
                     panel: data.as_ptr(),
-                    ahead: ahead.as_ptr(),
+                    ahead: next
+                        .as_ptr()
+                        .wrapping_byte_add(index * self.rhs.inner * ahead_step),
+                    ahead_step,
                     out,
                     row_stride: self.row_stride,
                     n_columns,
@@ -356,23 +359,23 @@ impl SimdOp for Block<'_> {
                 // `n_writable` elements from here on belong to rows that are written now or later.
                 unsafe {
                     match (n_vectors, n_rows) {
-                        (4, 6) => tile.fill::<I, 6, 4>(isa),
-                        (4, 4) => tile.fill::<I, 4, 4>(isa),
-                        (4, 2) => tile.fill::<I, 2, 4>(isa),
-                        (4, _) => tile.fill::<I, 1, 4>(isa),
-                        (3, 8) => tile.fill::<I, 8, 3>(isa),
-                        (3, 4) => tile.fill::<I, 4, 3>(isa),
-                        (3, 2) => tile.fill::<I, 2, 3>(isa),
-                        (3, _) => tile.fill::<I, 1, 3>(isa),
-                        (2, 8) => tile.fill::<I, 8, 2>(isa),
-                        (2, 6) => tile.fill::<I, 6, 2>(isa),
-                        (2, 4) => tile.fill::<I, 4, 2>(isa),
-                        (2, 2) => tile.fill::<I, 2, 2>(isa),
-                        (2, _) => tile.fill::<I, 1, 2>(isa),
-                        (_, 8) => tile.fill::<I, 8, 1>(isa),
-                        (_, 4) => tile.fill::<I, 4, 1>(isa),
-                        (_, 2) => tile.fill::<I, 2, 1>(isa),
-                        (_, _) => tile.fill::<I, 1, 1>(isa),
+                        (4, 6) => tile.fill::<I, 6, 4, 1>(isa),
+                        (4, 4) => tile.fill::<I, 4, 4, 1>(isa),
+                        (4, 2) => tile.fill::<I, 2, 4, 1>(isa),
+                        (4, _) => tile.fill::<I, 1, 4, 2>(isa),
+                        (3, 8) => tile.fill::<I, 8, 3, 1>(isa),
+                        (3, 4) => tile.fill::<I, 4, 3, 1>(isa),
+                        (3, 2) => tile.fill::<I, 2, 3, 1>(isa),
+                        (3, _) => tile.fill::<I, 1, 3, 2>(isa),
+                        (2, 8) => tile.fill::<I, 8, 2, 1>(isa),
+                        (2, 6) => tile.fill::<I, 6, 2, 1>(isa),
+                        (2, 4) => tile.fill::<I, 4, 2, 1>(isa),
+                        (2, 2) => tile.fill::<I, 2, 2, 2>(isa),
+                        (2, _) => tile.fill::<I, 1, 2, 4>(isa),
+                        (_, 8) => tile.fill::<I, 8, 1, 1>(isa),
+                        (_, 4) => tile.fill::<I, 4, 1, 2>(isa),
+                        (_, 2) => tile.fill::<I, 2, 1, 4>(isa),
+                        (_, _) => tile.fill::<I, 1, 1, 4>(isa),
                     }
                 }
                 row += n_rows;
@@ -401,8 +404,10 @@ struct Tile<'a> {
     rows: [*const f32; ROWS_MAX],
     segments: &'a [Segment],
     panel: *const f32,
-    /// What is fetched into the cache meanwhile, one line per inner element.
+    /// What is fetched into the cache meanwhile.
     ahead: *const f32,
+    /// Bytes of it per inner element; at most a cache line.
+    ahead_step: usize,
     out: *mut f32,
     row_stride: usize,
     n_columns: usize,
@@ -425,7 +430,38 @@ macro_rules! for_rows {
     };
 }
 
+/// Adds the products of element `$k` of a segment to the sums `$sums`. A closure would not be
+/// compiled with the instructions of the function around it.
+macro_rules! add_products {
+    ($k:expr, $sums:expr, $tile:ident, $ops:ident, $rows:ident, $panel:ident, $ahead:ident) => {{
+        prefetch($ahead);
+        $ahead = $ahead.wrapping_byte_add($tile.ahead_step);
+        let mut vectors = [$ops.zero(); V];
+        for v in 0..V {
+            // SAFETY: the panel has `V` vectors for this element.
+            let vector = unsafe { $panel.add(v * $ops.len()) };
+            // SAFETY: as above.
+            vectors[v] = unsafe { $ops.load_ptr(vector) };
+        }
+        // SAFETY: the next element, or the end.
+        $panel = unsafe { $panel.add(V * $ops.len()) };
+        for_rows!(r, {
+            // SAFETY: the segment has more than `$k` elements.
+            let element = unsafe { $rows[r].add($k) };
+            // SAFETY: as above.
+            let factor = $ops.splat(unsafe { *element });
+            for v in 0..V {
+                $sums[r][v] = $ops.mul_add(factor, vectors[v], $sums[r][v]);
+            }
+        });
+    }};
+}
+
 impl Tile<'_> {
+    /// Computes the tile with `U` sums per element of the result: a core starts a multiplication
+    /// before the previous ones have ended, so it needs some eight sums that do not depend on each
+    /// other.
+    ///
     /// # Safety
     /// The first `R` rows have all segments, the panel has `V` vectors per inner element, and the
     /// result has `R` rows of `n_columns` elements: at most `V` vectors, and more than `V - 1`. The
@@ -435,37 +471,32 @@ impl Tile<'_> {
         clippy::needless_range_loop,
         reason = "loops over registers, by their number"
     )]
-    unsafe fn fill<I: Isa, const R: usize, const V: usize>(&self, isa: I) {
+    unsafe fn fill<I: Isa, const R: usize, const V: usize, const U: usize>(&self, isa: I) {
         let ops = isa.f32();
         let lanes = ops.len();
-        let mut sums = [[ops.zero(); V]; R];
+        let mut partial = [[[ops.zero(); V]; R]; U];
         let (mut panel, mut ahead) = (self.panel, self.ahead);
         for segment in self.segments {
             let mut rows = [self.rows[0]; R];
             // SAFETY: the row has the segment.
             for_rows!(r, rows[r] = unsafe { self.rows[r].add(segment.offset) });
-            for k in 0..segment.len {
-                prefetch(ahead);
-                ahead = ahead.wrapping_add(LINE_ELEMENTS);
-                let mut vectors = [ops.zero(); V];
-                for v in 0..V {
-                    // SAFETY: the panel has `V` vectors for this element.
-                    let vector = unsafe { panel.add(v * lanes) };
-                    // SAFETY: as above.
-                    vectors[v] = unsafe { ops.load_ptr(vector) };
+            let n_whole = segment.len / U * U;
+            for k in (0..n_whole).step_by(U) {
+                for u in 0..U {
+                    add_products!(k + u, partial[u], self, ops, rows, panel, ahead);
                 }
-                // SAFETY: the next element, or the end.
-                panel = unsafe { panel.add(V * lanes) };
-                for_rows!(r, {
-                    // SAFETY: the segment has `len` elements.
-                    let element = unsafe { rows[r].add(k) };
-                    // SAFETY: as above.
-                    let factor = ops.splat(unsafe { *element });
-                    for v in 0..V {
-                        sums[r][v] = ops.mul_add(factor, vectors[v], sums[r][v]);
-                    }
-                });
             }
+            for k in n_whole..segment.len {
+                add_products!(k, partial[0], self, ops, rows, panel, ahead);
+            }
+        }
+        let mut sums = partial[0];
+        for u in 1..U {
+            for_rows!(r, {
+                for v in 0..V {
+                    sums[r][v] = ops.add(sums[r][v], partial[u][r][v]);
+                }
+            });
         }
         let n_whole = self.n_columns / lanes;
         for_rows!(r, {
