@@ -353,14 +353,41 @@ impl Table {
         let defaults = defaults.as_bytes()?;
         context.fill_output_bytes(0, dtype, &shape, |bytes| {
             let len = bytes.len() / keys.n.max(1);
-            self.find_rows(threads, &keys, len, bytes, |row, value, place| {
-                match value {
-                    Some(value) if value.len() == len => place.copy_from_slice(value),
-                    Some(_) => return Err(foreign_entry()),
-                    None => place.copy_from_slice(&defaults[default(row, len)..][..len]),
-                }
-                Ok(())
-            })
+            // Copies of a length that the compiler knows are two instructions.
+            match len {
+                4 => self.find_chunks::<4>(threads, &keys, bytes, defaults, takes_first),
+                8 => self.find_chunks::<8>(threads, &keys, bytes, defaults, takes_first),
+                _ => self.find_rows(threads, &keys, len, bytes, |row, value, place| {
+                    match value {
+                        Some(value) if value.len() == len => place.copy_from_slice(value),
+                        Some(_) => return Err(foreign_entry()),
+                        None => place.copy_from_slice(&defaults[default(row, len)..][..len]),
+                    }
+                    Ok(())
+                }),
+            }
+        })
+    }
+
+    /// Writes the values of keys, `N` bytes each, to `out`; a key without a value gets its default,
+    /// or the first one.
+    fn find_chunks<const N: usize>(
+        &self,
+        threads: Threads<'_>,
+        keys: &Items<'_>,
+        out: &mut [u8],
+        defaults: &[u8],
+        takes_first: bool,
+    ) -> Result<(), KernelError> {
+        let places = out.as_chunks_mut::<N>().0;
+        let defaults = defaults.as_chunks::<N>().0;
+        self.find_rows(threads, keys, 1, places, |row, value, place| {
+            let value = match value {
+                Some(value) => <&[u8; N]>::try_from(&**value).map_err(|_| foreign_entry())?,
+                None => &defaults[if takes_first { 0 } else { row }],
+            };
+            place.fill(*value);
+            Ok(())
         })
     }
 
@@ -384,19 +411,20 @@ impl Table {
             }
         }
         let len = len.max(1);
+        let put = &put;
         threads.try_fill(out, len, LOOKUPS_GRAIN * len, |start, part| {
             let rows = (start / len..).zip(part.chunks_exact_mut(len));
             // Keys of a length that the compiler knows are hashed and compared in half the time.
             match (&keys.elements, keys.len) {
                 (Elements::Bytes(bytes), 4) => {
                     let keys = bytes.as_chunks::<4>().0;
-                    entries.find_each(rows, |row| &keys[row], &put)
+                    entries.find_each(rows, |row| &keys[row], put)
                 }
                 (Elements::Bytes(bytes), 8) => {
                     let keys = bytes.as_chunks::<8>().0;
-                    entries.find_each(rows, |row| &keys[row], &put)
+                    entries.find_each(rows, |row| &keys[row], put)
                 }
-                _ => entries.find_each(rows, |row| keys.bytes(row), &put),
+                _ => entries.find_each(rows, |row| keys.bytes(row), put),
             }
         })
     }
@@ -426,7 +454,7 @@ impl Entries {
         &self,
         rows: impl Iterator<Item = (usize, &'a mut [T])>,
         key: impl Fn(usize) -> K,
-        put: impl Fn(usize, Option<&Item>, &mut [T]) -> Result<(), KernelError>,
+        put: &impl Fn(usize, Option<&Item>, &mut [T]) -> Result<(), KernelError>,
     ) -> Result<(), KernelError> {
         for (row, place) in rows {
             put(row, self.by_key.get(key(row).as_ref()), place)?;
