@@ -8,6 +8,7 @@ use crate::kernels::MatrixMut;
 use crate::kernels::MatrixView;
 use crate::kernels::Scratch;
 use crate::kernels::Threads;
+use crate::kernels::simd::Epilogue;
 use crate::kernels::simd::Prepacked;
 use crate::kernels::simd::RowStarts;
 use crate::kernels::simd::Rows;
@@ -117,7 +118,7 @@ impl Convolution {
             && line <= tensors.saturating_mul(16)
     }
 
-    /// Computes the same with a filter of one group that
+    /// Computes the same, and the epilogue of it, with a filter of one group that
     /// [`matmul::prepack`](crate::kernels::matmul::prepack) has prepacked, as a
     /// `[window rows * window columns * filter_channels, output_channels]` matrix.
     ///
@@ -128,6 +129,7 @@ impl Convolution {
         &self,
         input: &[f32],
         filter: &[f32],
+        epilogue: Option<Epilogue<'_>>,
         out: &mut [f32],
         threads: Threads<'_>,
     ) -> Result<(), KernelError> {
@@ -135,6 +137,7 @@ impl Convolution {
         self.check(input.len(), patch * self.output_channels, out.len())?;
         let filter = Prepacked::new(filter, patch, self.output_channels)
             .filter(|_| self.is_dense())
+            .filter(|_| epilogue.is_none_or(|it| it.bias.len() == self.output_channels))
             .ok_or_else(|| {
                 KernelError::invalid(format!("the prepacked filter does not match {self:?}"))
             })?;
@@ -143,7 +146,7 @@ impl Convolution {
         }
         // A large filter is read once for all pixels: threads share its columns.
         if patch * self.output_channels >= input.len().saturating_add(out.len()) {
-            return self.pixels(input, filter, 0, out, threads);
+            return self.pixels(input, filter, epilogue, 0, out, threads);
         }
         let line = self.columns.output * self.output_channels;
         // Narrow filters use only a part of their vectors.
@@ -157,7 +160,7 @@ impl Convolution {
         let shared = threads.uninterrupted();
         shared.try_fill(out, line_or_pixel, grain, |start, part| {
             let first = start / self.output_channels;
-            self.pixels(input, filter, first, part, threads.alone())
+            self.pixels(input, filter, epilogue, first, part, threads.alone())
         })
     }
 
@@ -166,6 +169,7 @@ impl Convolution {
         &self,
         input: &[f32],
         filter: Prepacked<'_>,
+        epilogue: Option<Epilogue<'_>>,
         first: usize,
         out: &mut [f32],
         threads: Threads<'_>,
@@ -209,6 +213,7 @@ impl Convolution {
             self.band(
                 input,
                 filter,
+                epilogue,
                 image,
                 rows,
                 columns,
@@ -231,6 +236,7 @@ impl Convolution {
         &self,
         input: &[f32],
         filter: Prepacked<'_>,
+        epilogue: Option<Epilogue<'_>>,
         image: usize,
         rows: Range<usize>,
         columns: Range<usize>,
@@ -276,7 +282,7 @@ impl Convolution {
         };
         let mut out = MatrixMut::new(out, n_starts, self.output_channels, self.output_channels)
             .expect("bands are whole lines");
-        matmul_prepacked(lhs, filter, &mut out, threads);
+        matmul_prepacked(lhs, filter, epilogue, &mut out, threads);
     }
 
     /// Lists the segments of the image, whose lines are `width` pixels wide, under a window.
@@ -573,7 +579,7 @@ mod tests {
             let mut prepacked = vec![f32::NAN; prepacked_len(inner, c.output_channels).unwrap()];
             prepack(MatrixView::row_major(&filter, inner, c.output_channels).unwrap(), &mut prepacked);
             out.fill(f32::NAN);
-            let outcome = c.apply_prepacked(&input, &prepacked, &mut out, Threads::single());
+            let outcome = c.apply_prepacked(&input, &prepacked, None, &mut out, Threads::single());
             prop_assert_eq!(outcome.is_ok(), c.is_dense());
             if outcome.is_ok() {
                 prop_assert_eq!(&out, &expected);
@@ -582,7 +588,7 @@ mod tests {
                 let filter = Prepacked::new(&prepacked, inner, c.output_channels).unwrap();
                 let part = &mut out[middle * c.output_channels..];
                 part.fill(f32::NAN);
-                c.pixels(&input, filter, middle, part, Threads::single()).unwrap();
+                c.pixels(&input, filter, None, middle, part, Threads::single()).unwrap();
                 prop_assert_eq!(out, expected);
             }
         }
@@ -618,7 +624,7 @@ mod tests {
                 .unwrap();
             assert_eq!(out, plain(&c, &[1.0; 25], &[1.0; 9]));
             let prepacked = vec![1.0; prepacked_len(9, 1).unwrap()];
-            c.apply_prepacked(&[1.0; 25], &prepacked, &mut out, Threads::single())
+            c.apply_prepacked(&[1.0; 25], &prepacked, None, &mut out, Threads::single())
                 .unwrap_err();
         }
     }
@@ -652,7 +658,7 @@ mod tests {
         assert!(c.is_dense() && c.columns.span(c.columns.output) < c.columns.pad_before);
         let prepacked = vec![1.0; prepacked_len(4, 1).unwrap()];
         let mut out = [f32::NAN];
-        c.apply_prepacked(&[7.0], &prepacked, &mut out, Threads::single())
+        c.apply_prepacked(&[7.0], &prepacked, None, &mut out, Threads::single())
             .unwrap();
         assert_eq!(out, [0.0]);
     }

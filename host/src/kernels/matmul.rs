@@ -12,6 +12,7 @@ use crate::kernels::Scratch;
 use crate::kernels::Threads;
 use crate::kernels::reducer::Accumulate;
 use crate::kernels::simd;
+pub use crate::kernels::simd::Epilogue;
 use crate::kernels::simd::Prepacked;
 use crate::kernels::simd::RowStarts;
 use crate::kernels::simd::Rows;
@@ -115,8 +116,8 @@ pub fn unpack(
     Ok(())
 }
 
-/// Computes `out = lhs * rhs`, `[m, k] x [k, n] -> [m, n]`, with a right side from [`prepack`].
-/// Prepacking pays if the right side is used more than once.
+/// Computes `out = lhs * rhs`, `[m, k] x [k, n] -> [m, n]`, with a right side from [`prepack`], and
+/// then the epilogue. Prepacking pays if the right side is used more than once.
 ///
 /// # Errors
 /// [`KernelError::InvalidArgument`] if the shapes disagree, or the rows of `lhs` are not
@@ -124,12 +125,14 @@ pub fn unpack(
 pub fn matmul_prepacked(
     lhs: MatrixView<'_, f32>,
     rhs: &[f32],
+    epilogue: Option<Epilogue<'_>>,
     out: &mut MatrixMut<'_, f32>,
     threads: Threads<'_>,
 ) -> Result<(), KernelError> {
     let (rows, inner) = (lhs.rows(), lhs.columns());
     let rhs = Prepacked::new(rhs, inner, out.columns())
         .filter(|_| out.rows() == rows && (lhs.column_stride() == 1 || inner < 2))
+        .filter(|_| epilogue.is_none_or(|epilogue| epilogue.bias.len() == out.columns()))
         .ok_or_else(|| {
             KernelError::invalid(format!(
                 "[{rows}, {inner}] times {} prepacked elements is not [{}, {}]",
@@ -149,7 +152,7 @@ pub fn matmul_prepacked(
             len: inner,
         }],
     };
-    simd::matmul_prepacked(lhs, rhs, out, threads);
+    simd::matmul_prepacked(lhs, rhs, epilogue, out, threads);
     Ok(())
 }
 
@@ -233,7 +236,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::device::Activation;
     use crate::kernels::cast::CastTo;
+    use crate::kernels::epilogue;
 
     /// Reference implementation.
     fn plain<T: Arithmetic>(lhs: MatrixView<'_, T>, rhs: MatrixView<'_, T>) -> Vec<T> {
@@ -324,12 +329,44 @@ mod tests {
             }
             let mut out = vec![77.0; m * (n + 2)];
             let mut target = MatrixMut::new(&mut out, m, n, n + 2).unwrap();
-            matmul_prepacked(lhs, &prepacked, &mut target, Threads::single()).unwrap();
+            matmul_prepacked(lhs, &prepacked, None, &mut target, Threads::single()).unwrap();
             let expected = plain(lhs, rhs);
             for (i, row) in out.chunks_exact(n + 2).enumerate() {
                 prop_assert_eq!(&row[..n], &expected[i * n..(i + 1) * n]);
                 prop_assert_eq!(&row[n..], [77.0; 2]);
             }
+            let mut bias = numbers::<f32>(n, 2);
+            bias.iter_mut().for_each(|element| *element -= 20.5);
+            for activation in [Activation::None, Activation::Relu, Activation::Relu6] {
+                let mut found = vec![f32::NAN; m * n];
+                let mut target = MatrixMut::new(&mut found, m, n, n).unwrap();
+                let fused = Some(Epilogue { bias: &bias, activation });
+                matmul_prepacked(lhs, &prepacked, fused, &mut target, Threads::single()).unwrap();
+                let mut expected = expected.clone();
+                epilogue::apply(&mut expected, &bias, activation, Threads::single());
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn an_epilogue_keeps_nan_and_has_a_bias_per_column() {
+        for n in [1, 8, 9, 70] {
+            let (a, b) = (vec![f32::NAN; 7], vec![1.0; n]);
+            let lhs = MatrixView::row_major(&a, 7, 1).unwrap();
+            let mut prepacked = vec![0.0; prepacked_len(1, n).unwrap()];
+            prepack(MatrixView::row_major(&b, 1, n).unwrap(), &mut prepacked);
+            let mut found = vec![0.0; 7 * n];
+            let bias = vec![1.0; n];
+            let mut multiply = |bias: &[f32]| {
+                let mut out = MatrixMut::new(&mut found, 7, n, n).unwrap();
+                let activation = Activation::Relu6;
+                let fused = Some(Epilogue { bias, activation });
+                matmul_prepacked(lhs, &prepacked, fused, &mut out, Threads::single())
+            };
+            multiply(&bias[1..]).unwrap_err();
+            multiply(&bias).unwrap();
+            assert!(found.iter().all(|element| element.is_nan()));
         }
     }
 
@@ -340,7 +377,7 @@ mod tests {
         let matmul = |lhs, rows, columns| {
             let mut out = vec![0.0; rows * columns];
             let mut out = MatrixMut::new(&mut out, rows, columns, columns).unwrap();
-            matmul_prepacked(lhs, &prepacked, &mut out, Threads::single())
+            matmul_prepacked(lhs, &prepacked, None, &mut out, Threads::single())
         };
         matmul(lhs, 2, 5).unwrap();
         matmul(lhs, 3, 5).unwrap_err();

@@ -6,6 +6,7 @@ mod vectorize;
 
 pub(crate) use gemm::GemmElement;
 pub(crate) use gemm::gemm;
+pub use prepacked::Epilogue;
 pub(crate) use prepacked::Prepacked;
 pub(crate) use prepacked::RowStarts;
 pub(crate) use prepacked::Rows;

@@ -5,8 +5,8 @@
 //! panel) stays in registers over the whole inner dimension, and the left side is not copied. While
 //! the tiles of one panel are computed, the next panel is fetched into the L2 cache: the weights of
 //! a network come from the main memory. Each tile fetches an equal share of it. (If the first tile
-//! fetches all, it waits for the memory: a matmul of 64 rows then takes 1.2 times as long.) A row of
-//! the left side may consist of any segments: a piece of a matrix, or the pixels under a window
+//! fetches all, it waits for the memory: a matmul of 64 rows then takes 1.2 times as long.) A row
+//! of the left side may consist of any segments: a piece of a matrix, or the pixels under a window
 //! ([`Segment`]).
 
 use std::ops::Range;
@@ -18,6 +18,7 @@ use rten_simd::isa::Avx2Isa;
 use rten_simd::ops::BitOps;
 use rten_simd::ops::NumOps;
 
+use crate::device::Activation;
 use crate::kernels::MatrixMut;
 use crate::kernels::MatrixView;
 use crate::kernels::Threads;
@@ -67,6 +68,16 @@ pub(crate) struct Prepacked<'a> {
     data: &'a [f32],
     inner: usize,
     columns: usize,
+}
+
+/// What is computed of each element of a result before it is written: `activation(sum + bias)`,
+/// with a bias per column.
+#[derive(Debug, Clone, Copy)]
+pub struct Epilogue<'a> {
+    /// One value per column.
+    pub bias: &'a [f32],
+    /// What follows the sum.
+    pub activation: Activation,
 }
 
 impl RowStarts<'_> {
@@ -200,13 +211,14 @@ impl<'a> Prepacked<'a> {
     }
 }
 
-/// Computes `out[i, j] = sum over k of lhs[i, k] * rhs[k, j]`.
+/// Computes `out[i, j] = sum over k of lhs[i, k] * rhs[k, j]`, and the epilogue of it.
 ///
 /// # Panics
 /// If the shapes disagree, or a row of the left side reaches beyond its data.
 pub(crate) fn matmul_prepacked(
     lhs: Rows<'_>,
     rhs: Prepacked<'_>,
+    epilogue: Option<Epilogue<'_>>,
     out: &mut MatrixMut<'_, f32>,
     threads: Threads<'_>,
 ) {
@@ -218,12 +230,17 @@ pub(crate) fn matmul_prepacked(
         (n_rows, rhs.columns),
         "the result has its shape"
     );
+    assert!(
+        epilogue.is_none_or(|epilogue| epilogue.bias.len() == rhs.columns),
+        "the bias has its columns"
+    );
     let row_stride = out.row_stride();
     let out = Target(out.data_mut().as_mut_ptr());
     let compute = |rows: Range<usize>, panels: Range<usize>| {
         Block {
             lhs,
             rhs,
+            epilogue,
             rows,
             panels,
             out,
@@ -259,6 +276,7 @@ pub(crate) fn matmul_prepacked(
 struct Block<'a> {
     lhs: Rows<'a>,
     rhs: Prepacked<'a>,
+    epilogue: Option<Epilogue<'a>>,
     rows: Range<usize>,
     panels: Range<usize>,
     out: Target<f32>,
@@ -340,6 +358,10 @@ impl SimdOp for Block<'_> {
                 let tile = Tile {
                     rows,
                     segments: self.lhs.segments,
+                    epilogue: self.epilogue.map(|epilogue| Epilogue {
+                        bias: &epilogue.bias[first..first + n_columns],
+                        ..epilogue
+                    }),
                     panel: data.as_ptr(),
                     ahead: next
                         .as_ptr()
@@ -403,6 +425,8 @@ fn prefetch(address: *const f32) {
 struct Tile<'a> {
     rows: [*const f32; ROWS_MAX],
     segments: &'a [Segment],
+    /// The bias of the panel's columns.
+    epilogue: Option<Epilogue<'a>>,
     panel: *const f32,
     /// What is fetched into the cache meanwhile.
     ahead: *const f32,
@@ -499,6 +523,31 @@ impl Tile<'_> {
             });
         }
         let n_whole = self.n_columns / lanes;
+        if let Some(Epilogue { bias, activation }) = self.epilogue {
+            let (zero, six) = (ops.zero(), ops.splat(6.0));
+            for v in 0..V {
+                let start = bias[v * lanes..].as_ptr();
+                let bias = if v < n_whole {
+                    // SAFETY: there is one per column.
+                    unsafe { ops.load_ptr(start) }
+                } else {
+                    let mask = ops.first_n_mask(self.n_columns - v * lanes);
+                    // SAFETY: as many as the mask has.
+                    unsafe { ops.load_ptr_mask(start, mask) }
+                };
+                for_rows!(r, {
+                    let mut sum = ops.add(sums[r][v], bias);
+                    // NaN is neither less nor greater, and stays.
+                    if activation != Activation::None {
+                        sum = ops.select(zero, sum, ops.lt(sum, zero));
+                    }
+                    if activation == Activation::Relu6 {
+                        sum = ops.select(six, sum, ops.gt(sum, six));
+                    }
+                    sums[r][v] = sum;
+                });
+            }
+        }
         for_rows!(r, {
             for v in 0..V {
                 let offset = r * self.row_stride + v * lanes;

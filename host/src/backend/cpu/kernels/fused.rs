@@ -17,9 +17,13 @@ use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::device::PartitionGraph;
+use crate::kernels::Number;
 use crate::kernels::Threads;
 use crate::kernels::epilogue;
+use crate::kernels::matmul::Epilogue;
 use crate::tensor::DType;
+use crate::tensor::Element;
+use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
 /// Fuses the nodes of a CPU device for which this module has kernels.
@@ -35,9 +39,9 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     for (op, base) in [
         (
             "_FusedMatMul",
-            math::mat_mul as fn(&KernelConstruction<'_>) -> Made,
+            math::mat_mul_with as fn(&KernelConstruction<'_>, Option<Activation>) -> Made,
         ),
-        ("_FusedConv2D", nn::conv_2d),
+        ("_FusedConv2D", nn::conv_2d_with),
     ] {
         registry.register(
             def(op)
@@ -48,39 +52,69 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 }
 
 /// A matmul or convolution with a bias, which is the input after its operands, and the activation
-/// that follows.
+/// that follows. Those of `float` compute both themselves.
 struct Fused {
     base_kernel: Box<dyn Kernel>,
     dtype: DType,
     activation: Activation,
 }
 
-fn fused(node: &KernelConstruction<'_>, base: fn(&KernelConstruction<'_>) -> Made) -> Made {
+fn fused(
+    node: &KernelConstruction<'_>,
+    base: fn(&KernelConstruction<'_>, Option<Activation>) -> Made,
+) -> Made {
     let activation = match activation(node, is_activation)? {
         Some("Relu") => Activation::Relu,
         Some("Relu6") => Activation::Relu6,
         _ => Activation::None,
     };
+    let dtype = type_attr(node, "T")?;
+    if dtype == DType::F32 {
+        return base(node, Some(activation));
+    }
     Ok(Box::new(Fused {
-        base_kernel: base(node)?,
-        dtype: type_attr(node, "T")?,
+        base_kernel: base(node, None)?,
+        dtype,
         activation,
     }))
+}
+
+/// Returns the epilogue of an execution with a result of this shape, if its kernel is a fused one.
+pub(super) fn epilogue_of<'a>(
+    context: &'a KernelContext<'_>,
+    activation: Option<Activation>,
+    shape: &Shape,
+) -> Result<Option<Epilogue<'a>>, KernelError> {
+    let Some(activation) = activation else {
+        return Ok(None);
+    };
+    let bias = context.input(2)?;
+    check_bias(bias.shape(), shape)?;
+    Ok(Some(Epilogue {
+        bias: bias.as_slice()?,
+        activation,
+    }))
+}
+
+/// Computes the epilogue of output 0, which has been set.
+pub(super) fn add_epilogue<T: Number + Element>(
+    context: &KernelContext<'_>,
+    activation: Activation,
+) -> Result<(), KernelError> {
+    let bias = context.input(2)?;
+    let values = bias.as_slice::<T>()?;
+    let threads = Threads::of(context);
+    context.update_output(0, |shape, out: &mut [T]| {
+        check_bias(bias.shape(), shape)?;
+        epilogue::apply(out, values, activation, threads);
+        Ok(())
+    })
 }
 
 impl Kernel for Fused {
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
         self.base_kernel.compute(context)?;
-        let bias = context.input(2)?;
-        dispatch_real!(self.dtype, T => {
-            let values = bias.as_slice::<T>()?;
-            let threads = Threads::of(context);
-            context.update_output(0, |shape, out: &mut [T]| {
-                check_bias(bias.shape(), shape)?;
-                epilogue::apply(out, values, self.activation, threads);
-                Ok(())
-            })
-        })
+        dispatch_real!(self.dtype, T => add_epilogue::<T>(context, self.activation))
     }
 
     fn prepack_input(

@@ -1,6 +1,8 @@
 //! Elementwise arithmetic and matmuls.
 
 use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::fused::add_epilogue;
+use crate::backend::cpu::kernels::fused::epilogue_of;
 use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
 use crate::backend::host_kernels::output;
@@ -13,6 +15,7 @@ use crate::backend::types::INTEGERS;
 use crate::backend::types::NUMBERS;
 use crate::backend::types::REALS;
 use crate::backend::types::with_complex;
+use crate::device::Activation;
 use crate::device::AllocatorAttributes;
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
@@ -349,6 +352,11 @@ pub(super) fn real_function(node: &KernelConstruction<'_>, function: RealFunctio
 /// TensorFlow `MatMul`: `[m, k] x [k, n] -> [m, n]`. The attributes decide which operands are
 /// transposed first.
 pub(super) fn mat_mul(node: &KernelConstruction<'_>) -> Made {
+    mat_mul_with(node, None)
+}
+
+/// The same, and with an activation the epilogue of a fused node, if the matrices are `float`.
+pub(super) fn mat_mul_with(node: &KernelConstruction<'_>, activation: Option<Activation>) -> Made {
     let transpose = matmul_attrs(node)?;
     dispatch!(
         type_attr(node, "T")?,
@@ -357,7 +365,7 @@ pub(super) fn mat_mul(node: &KernelConstruction<'_>) -> Made {
             Complex64: Complex64, Complex128: Complex128,
         ],
         T => if T::DTYPE == DType::F32 {
-            Ok(Box::new(FloatMatMul { transpose }))
+            Ok(Box::new(FloatMatMul { transpose, activation }))
         } else {
             kernel(move |context| matmul_of::<T>(context, transpose))
         }
@@ -367,6 +375,8 @@ pub(super) fn mat_mul(node: &KernelConstruction<'_>) -> Made {
 /// A matmul of `float` matrices. A constant right side is prepacked.
 struct FloatMatMul {
     transpose: (bool, bool),
+    /// That of a fused node, whose bias is input 2.
+    activation: Option<Activation>,
 }
 
 impl Kernel for FloatMatMul {
@@ -377,12 +387,21 @@ impl Kernel for FloatMatMul {
                 let [rows, inner, columns] = matmul_size(a.shape(), b.shape(), self.transpose)?;
                 let lhs = MatrixView::row_major(a.as_slice::<f32>()?, rows, inner)?;
                 let panels = panels.as_slice::<f32>()?;
-                context.fill_output(0, &Shape::from([rows, columns]), |out| {
+                let shape = Shape::from([rows, columns]);
+                let epilogue = epilogue_of(context, self.activation, &shape)?;
+                let threads = Threads::of(context);
+                context.fill_output(0, &shape, |out| {
                     let mut out = MatrixMut::new(out, rows, columns, columns)?;
-                    matmul::matmul_prepacked(lhs, panels, &mut out, Threads::of(context))
+                    matmul::matmul_prepacked(lhs, panels, epilogue, &mut out, threads)
                 })
             }
-            _ => matmul_of::<f32>(context, self.transpose),
+            _ => {
+                matmul_of::<f32>(context, self.transpose)?;
+                match self.activation {
+                    Some(activation) => add_epilogue::<f32>(context, activation),
+                    None => Ok(()),
+                }
+            }
         }
     }
 

@@ -3,6 +3,8 @@
 use std::sync::OnceLock;
 
 use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::fused::add_epilogue;
+use crate::backend::cpu::kernels::fused::epilogue_of;
 use crate::backend::cpu::kernels::math;
 use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
@@ -16,6 +18,7 @@ use crate::backend::plan::pool::PoolWindows;
 use crate::backend::types::ARITHMETIC;
 use crate::backend::types::NUMBERS;
 use crate::backend::types::REALS;
+use crate::device::Activation;
 use crate::device::AllocatorAttributes;
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
@@ -29,7 +32,9 @@ use crate::kernels::MatrixView;
 use crate::kernels::Number;
 use crate::kernels::Threads;
 use crate::kernels::binary;
+use crate::kernels::epilogue;
 use crate::kernels::matmul;
+use crate::kernels::matmul::Epilogue;
 use crate::kernels::softmax;
 use crate::kernels::softmax::SoftmaxRow;
 use crate::tensor::DType;
@@ -139,7 +144,12 @@ fn softmax<T: SoftmaxRow>(
 
 /// TensorFlow `Conv2D`, channels last. The filter may have fewer channels than the image if it
 /// divides their number (groups).
-pub(super) fn conv_2d(node: &KernelConstruction<'_>) -> Made {
+fn conv_2d(node: &KernelConstruction<'_>) -> Made {
+    conv_2d_with(node, None)
+}
+
+/// The same, and with an activation the epilogue of a fused node, if the images are `float`.
+pub(super) fn conv_2d_with(node: &KernelConstruction<'_>, activation: Option<Activation>) -> Made {
     let windows = ConvolutionWindows::new(node)?;
     dispatch!(
         type_attr(node, "T")?,
@@ -147,6 +157,7 @@ pub(super) fn conv_2d(node: &KernelConstruction<'_>) -> Made {
         T => if T::DTYPE == DType::F32 {
             Ok(Box::new(FloatConvolution {
                 windows,
+                activation,
                 unpacked: OnceLock::new(),
             }))
         } else {
@@ -159,6 +170,8 @@ pub(super) fn conv_2d(node: &KernelConstruction<'_>) -> Made {
 /// panels in each run.
 struct FloatConvolution {
     windows: ConvolutionWindows,
+    /// That of a fused node, whose bias is input 2.
+    activation: Option<Activation>,
     /// A prepacked filter in its original layout, if images turn out to need that.
     unpacked: OnceLock<Tensor>,
 }
@@ -188,14 +201,19 @@ impl Kernel for FloatConvolution {
         let shapes = (context.input(0)?.shape(), context.input(1)?.shape());
         let (convolution, shape) = self.windows.over(shapes.0, shapes.1)?;
         if !convolution.is_dense() {
-            return convolve_with::<f32>(context, self.filter(context)?, self.windows);
+            convolve_with::<f32>(context, self.filter(context)?, self.windows)?;
+            return match self.activation {
+                Some(activation) => add_epilogue::<f32>(context, activation),
+                None => Ok(()),
+            };
         }
         let threads = Threads::of(context);
         let x = context.input(0)?.as_slice()?;
+        let epilogue = epilogue_of(context, self.activation, &shape)?;
         if let Some(panels) = context.prepacked_input(1) {
             let panels = panels.as_slice()?;
             return output(context, shape, |out| {
-                convolution.apply_prepacked(x, panels, out, threads)
+                convolution.apply_prepacked(x, panels, epilogue, out, threads)
             });
         }
         let filter = context.input(1)?;
@@ -207,10 +225,16 @@ impl Kernel for FloatConvolution {
             match n_elements.map(|n_elements| threads.scratch::<f32>(n_elements)) {
                 Some(Ok(mut panels)) => {
                     matmul::prepack(matrix, &mut panels);
-                    convolution.apply_prepacked(x, &panels, out, threads)
+                    convolution.apply_prepacked(x, &panels, epilogue, out, threads)
                 }
                 // Without memory for the panels, the filter is used in its original layout.
-                _ => convolution.apply(x, f, out, threads),
+                _ => {
+                    convolution.apply(x, f, out, threads)?;
+                    if let Some(Epilogue { bias, activation }) = epilogue {
+                        epilogue::apply(out, bias, activation, threads);
+                    }
+                    Ok(())
+                }
             }
         })
     }
