@@ -101,6 +101,8 @@ pub mod kernels;
 
 pub mod backend;
 
+pub mod optimize;
+
 pub mod cost;
 
 #[cfg(feature = "cluster")]

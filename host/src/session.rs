@@ -11,6 +11,7 @@ mod builder;
 mod callable;
 mod diagnose;
 mod function;
+mod given;
 #[cfg(feature = "graphdef")]
 mod graph_file;
 mod group;
@@ -49,12 +50,15 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::RwLock;
 
+use smallvec::SmallVec;
+
 use self::placed::Placed;
 use crate::device::DeviceSet;
 use crate::error::Error;
 use crate::execute::MemoryPlan;
 use crate::execute::RunOptions;
 use crate::graph::Graph;
+use crate::optimize::PassReport;
 use crate::placement::Placement;
 use crate::placement::PlacementIdentity;
 use crate::plan::ExecutionPlan;
@@ -126,6 +130,23 @@ impl Session {
     /// Returns the graph.
     pub fn graph(&self) -> Arc<Graph> {
         Arc::clone(self.placed().graph())
+    }
+
+    /// Returns the graph as the builder was given it, with calls, branches and loops lowered: the
+    /// same as [`Self::graph`] unless passes have changed it
+    /// ([`SessionBuilder::with_passes`]). Feeds and fetches are named as in this graph.
+    pub fn given_graph(&self) -> Arc<Graph> {
+        Arc::clone(self.placed().given_graph())
+    }
+
+    /// Returns what each pass of the optimizer has changed
+    /// ([`SessionBuilder::with_passes`]).
+    pub fn passes(&self) -> Vec<PassReport> {
+        let placed = self.placed();
+        placed
+            .given
+            .as_ref()
+            .map_or_else(Vec::new, |given| given.passes.clone())
     }
 
     /// Returns the devices.
@@ -209,9 +230,9 @@ impl Session {
         targets: &[&str],
         n_runs: u32,
     ) -> Result<RunProfile, Error> {
-        let placed = self.placed();
-        let names = feeds.iter().map(|(name, _)| *name);
-        let prepared = placed.prepare(placed.request(names, fetches, targets)?)?;
+        let names: Vec<&str> = feeds.iter().map(|(name, _)| *name).collect();
+        let (placed, request) = self.request(&names, fetches, targets)?;
+        let prepared = placed.prepare(request)?;
         let tensors: Vec<Tensor> = feeds.iter().map(|(_, tensor)| tensor.clone()).collect();
         let options = RunOptions::default().with_recorder(Recorder::off());
         let run = || self.run_with(feeds, fetches, targets, &options);
@@ -229,9 +250,9 @@ impl Session {
         targets: &[&str],
         options: &RunOptions,
     ) -> Result<Vec<Tensor>, Error> {
-        let placed = self.placed();
-        let names = feeds.iter().map(|&(name, _)| name);
-        let prepared = placed.prepare(placed.request(names, fetches, targets)?)?;
+        let names: SmallVec<[&str; 8]> = feeds.iter().map(|&(name, _)| name).collect();
+        let (placed, request) = self.request(&names, fetches, targets)?;
+        let prepared = placed.prepare(request)?;
         let tensors: Vec<Tensor> = feeds.iter().map(|(_, tensor)| tensor.clone()).collect();
         placed.run(&prepared, tensors, options)
     }
@@ -247,8 +268,7 @@ impl Session {
         fetches: &[&str],
         targets: &[&str],
     ) -> Result<ExecutionPlan, Error> {
-        let placed = self.placed();
-        let request = placed.request(feeds.iter().copied(), fetches, targets)?;
+        let (placed, request) = self.request(feeds, fetches, targets)?;
         Ok(placed.placement.partition(&request)?)
     }
 
@@ -263,8 +283,7 @@ impl Session {
         fetches: &[&str],
         targets: &[&str],
     ) -> Result<MemoryPlan, Error> {
-        let placed = self.placed();
-        let request = placed.request(feeds.iter().copied(), fetches, targets)?;
+        let (placed, request) = self.request(feeds, fetches, targets)?;
         let prepared = placed.prepare(request)?;
         Ok(placed.executor.memory_plan(&prepared))
     }

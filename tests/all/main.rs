@@ -65,6 +65,7 @@ mod npz;
 mod nvidia;
 #[cfg(feature = "cli")]
 mod observability;
+mod optimize;
 mod own_dag;
 #[cfg(feature = "cli")]
 mod own_device;

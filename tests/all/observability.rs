@@ -460,6 +460,7 @@ fn a_session_and_its_runs_are_spans() {
             "build",
             "build/import",
             "build/discover",
+            "build/optimize",
             "build/enumerate",
             "build/place",
             "build/place/ask",

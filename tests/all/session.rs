@@ -671,6 +671,7 @@ fn the_trace_shows_stages_policy_kernels_and_transfers() {
         [
             "import",
             "discover",
+            "optimize",
             "enumerate",
             "place",
             "partition",

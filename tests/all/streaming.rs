@@ -327,7 +327,7 @@ fn models_give_tensorflows_numbers_whatever_is_streamed() {
                 .with_device_options(options.clone())
                 .with_recorder(Recorder::on())
         };
-        let placed = by(builder(), "priority").build().unwrap();
+        let placed = by(builder().with_passes([]), "priority").build().unwrap();
         let (graph, placement) = (placed.graph(), placed.placement());
         let constants = graph
             .nodes()
@@ -337,6 +337,7 @@ fn models_give_tensorflows_numbers_whatever_is_streamed() {
             .map(|node| node.0)
             .collect();
         let session = builder()
+            .with_passes([])
             .with_proposal(Proposal {
                 devices: placement.devices().to_vec(),
                 streamed: streamed.clone(),

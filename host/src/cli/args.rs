@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::ValueHint;
+use clap::builder::PossibleValuesParser;
 
 use super::sandbox::SandboxArgs;
 use super::units::parse_bytes;
+use crate::optimize::Pass;
 use crate::saved_model::SavedModelOptions;
 
 /// Which devices there are, and what they may use.
@@ -173,6 +175,18 @@ pub(super) struct PlacementArgs {
     /// Priority of a node, such as loss=10, larger first; policies may follow it. Repeatable.
     #[arg(long, value_name = "NODE=N", value_parser = parse_priority, help_heading = "Placement")]
     pub(super) priority: Vec<(String, i32)>,
+    /// Place and run the graph as it is, without the passes of the optimizer.
+    #[arg(long, help_heading = "Optimizer")]
+    pub(super) no_optimize: bool,
+    /// Apply only this pass of the optimizer. Repeatable.
+    #[arg(
+        long,
+        value_name = "PASS",
+        value_parser = PossibleValuesParser::new(Pass::ALL.map(Pass::name)),
+        conflicts_with = "no_optimize",
+        help_heading = "Optimizer"
+    )]
+    pub(super) optimize_only: Vec<String>,
     /// Expected iterations of a loop, by the name of its frame, such as while=100. Repeatable.
     ///
     /// Other loops have the count that their condition tells, or that --profile has, or 10.

@@ -164,9 +164,9 @@ pub(super) fn compared(
         return Ok(compared);
     };
     if measure.measure {
-        let placed = plan.session.graph();
-        let fetches = default_fetches(&placed);
-        let feeds = feeds(&placed, &fetches, measure.feeds.as_deref(), args.seed)?;
+        let given = plan.session.given_graph();
+        let fetches = default_fetches(&given);
+        let feeds = feeds(&given, &fetches, measure.feeds.as_deref(), args.seed)?;
         let feeds: Vec<(&str, Tensor)> = feeds
             .iter()
             .map(|(name, tensor)| (name.as_str(), tensor.clone()))

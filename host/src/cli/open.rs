@@ -29,6 +29,7 @@ use crate::execute::InterOpPool;
 use crate::files;
 use crate::import::ImportOptions;
 use crate::names::DeviceName;
+use crate::optimize::Pass;
 use crate::placement::Digest;
 use crate::placement::Placement;
 use crate::placement::SavedPlacement;
@@ -248,6 +249,8 @@ fn of_task_graph(
         ("--signature", args.model.signature.is_some()),
         ("--tag-set", !args.model.tag_set.is_empty()),
         ("--keep-variables", args.model.keep_variables),
+        ("--no-optimize", args.no_optimize),
+        ("--optimize-only", !args.optimize_only.is_empty()),
     ] {
         if is_set {
             let problem = format!(
@@ -306,6 +309,10 @@ pub(super) fn builder(
     let builder = match path {
         GraphPath::GraphDef => builder.with_graph_def_file(graph),
         GraphPath::SavedModel(folder) => builder.with_saved_model(folder, args.model.to_options()),
+    };
+    let builder = match (args.no_optimize, &args.optimize_only[..]) {
+        (false, []) => builder,
+        (_, names) => builder.with_passes(names.iter().filter_map(|name| Pass::find(name))),
     };
     Ok(builder
         .with_import_options(ImportOptions::default().with_name(name_of(graph)))

@@ -171,7 +171,7 @@ pub(super) fn run(
         output,
     )?;
     opened.save_and_log(&command.placement, output)?;
-    let graph = opened.placement.graph();
+    let graph = &opened.session.given_graph();
     let work = Work::new(graph, args, command.placement.seed, output);
     let executed = work.as_ref().map(|work| execute(&opened, work, args));
     let executed = executed.ok().transpose();

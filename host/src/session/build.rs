@@ -11,6 +11,7 @@ use tracing::warn;
 
 use super::Session;
 use super::builder::SessionBuilder;
+use super::given::Given;
 use super::group::Member;
 use super::pins;
 use super::placed::Parts;
@@ -30,6 +31,9 @@ use crate::execute::ExecutorOptions;
 use crate::functions;
 use crate::graph::Graph;
 use crate::ops::OpRegistry;
+use crate::optimize::Pass;
+use crate::optimize::Tools;
+use crate::optimize::optimize;
 use crate::trace::describe_metrics;
 use crate::trace::targets;
 
@@ -91,6 +95,7 @@ impl SessionBuilder {
             self.execution.closed = CancelToken::default();
         }
         let (devices, calibration_problems) = self.calibrated(devices);
+        let (graph, given) = self.optimize(graph, &ops, &kernels, &mut clock);
         let recipe = self.recipe(&ops, &devices, &kernels);
         if self.placement.is_logged {
             info!(target: targets::SESSION, "{}", placement_log::device_mapping(&devices));
@@ -158,14 +163,17 @@ impl SessionBuilder {
             is_renumbered,
             recipe,
             member,
+            given,
         }))
     }
 
     /// Opens the inputs of placement, and places nothing.
     pub(super) fn open(mut self) -> Result<Opened, Error> {
-        let (graph, ops) = self.open_graph(&mut StageClock::default())?;
+        let clock = &mut StageClock::default();
+        let (graph, ops) = self.open_graph(clock)?;
         let (devices, kernels) = self.open_devices()?;
         let (devices, _) = self.calibrated(devices);
+        let (graph, _) = self.optimize(graph, &ops, &kernels, clock);
         let options = self.take_placement_options(&graph, &devices, &ops)?;
         Ok(Opened {
             graph,
@@ -222,6 +230,36 @@ impl SessionBuilder {
         // The app's node ids are those of its graph.
         self.placement.renumber_pins(&graph, &lowered);
         Ok(lowered)
+    }
+
+    /// Applies the passes. Returns also the graph as it was given, if it has changed.
+    fn optimize(
+        &mut self,
+        graph: Arc<Graph>,
+        ops: &OpRegistry,
+        kernels: &KernelRegistry,
+        clock: &mut StageClock,
+    ) -> (Arc<Graph>, Option<Given>) {
+        let passes = self.graph.passes.as_deref().unwrap_or(&Pass::ALL);
+        if passes.is_empty() || self.is_bound_to_graph().is_some() {
+            return (graph, None);
+        }
+        let named = self.placement.named_nodes(&graph);
+        let tools = Tools { ops, kernels };
+        let span = debug_span!(target: targets::SESSION, "optimize");
+        let optimized = clock.time("optimize", &span, || {
+            optimize(&graph, passes, &|name| named.contains(name), &tools)
+        });
+        if Arc::ptr_eq(&optimized.graph, &graph) {
+            return (graph, None);
+        }
+        self.placement.renumber_pins(&graph, &optimized.graph);
+        let given = Given {
+            graph,
+            absorbed: optimized.absorbed(),
+            passes: optimized.passes,
+        };
+        (optimized.graph, Some(given))
     }
 
     fn open_devices(&mut self) -> Result<(Arc<DeviceSet>, Arc<KernelRegistry>), Error> {

@@ -13,6 +13,7 @@ use crate::execute::PreparedPlan;
 use crate::execute::RunOptions;
 use crate::graph::Graph;
 use crate::graph::TensorId;
+use crate::partition::RunRequest;
 use crate::placement::Placement;
 use crate::tensor::DType;
 use crate::tensor::PartialShape;
@@ -117,7 +118,8 @@ impl Session {
         fetches: &[&str],
         targets: &[&str],
     ) -> Result<Callable, Error> {
-        Callable::new(self.placed(), feeds, fetches, targets)
+        let (placed, request) = self.request(feeds, fetches, targets)?;
+        Callable::of_request(placed, request, feeds, fetches)
     }
 }
 
@@ -129,6 +131,15 @@ impl Callable {
         targets: &[&str],
     ) -> Result<Self, Error> {
         let request = placed.request(feeds.iter().copied(), fetches, targets)?;
+        Self::of_request(placed, request, feeds, fetches)
+    }
+
+    fn of_request(
+        placed: Arc<Placed>,
+        request: RunRequest,
+        feeds: &[&str],
+        fetches: &[&str],
+    ) -> Result<Self, Error> {
         if placed.member.is_closed() {
             return Err(ExecuteError::Closed.into());
         }

@@ -149,16 +149,26 @@ impl Session {
 
 impl Placed {
     /// Builds the state that has the larger graph of a builder.
-    fn extended(self: &Arc<Self>, mut builder: SessionBuilder) -> Result<Self, Error> {
+    fn extended(self: &Arc<Self>, builder: SessionBuilder) -> Result<Self, Error> {
         if let Some(problem) = self.recipe.is_bound_to_graph() {
             return Err(Error::CannotExtend(problem.into()));
         }
+        let extended = self.with_larger_graph(builder)?;
+        // An imported graph is known only now.
+        self.check_extension(extended.given_graph())?;
+        Ok(extended)
+    }
+
+    /// Builds the state that has the graph of a builder, which has all nodes of this one that have
+    /// effects. They stay where they are, with their state.
+    pub(super) fn with_larger_graph(
+        self: &Arc<Self>,
+        mut builder: SessionBuilder,
+    ) -> Result<Self, Error> {
         builder.placement.kept = self.stateful_nodes();
         builder.placement.detach_pins(self.graph());
         let mut extended = builder.following(self).build_placed()?;
         extended.initialisation = Arc::clone(&self.initialisation);
-        // An imported graph is known only now.
-        self.check_extension(extended.graph())?;
         Ok(extended)
     }
 
@@ -175,7 +185,7 @@ impl Placed {
     }
 
     fn check_extension(&self, graph: &Graph) -> Result<(), Error> {
-        let old = self.graph();
+        let old = self.given_graph();
         for node in old.nodes() {
             let name = old.node_name(node);
             let problem = match graph.find_node(name) {

@@ -13,6 +13,7 @@ use tracing::debug_span;
 use tracing::warn;
 
 use super::builder::SessionBuilder;
+use super::given::Given;
 use super::group::Member;
 use super::initialisation::Initialisation;
 use super::names;
@@ -73,6 +74,8 @@ pub(super) struct Placed {
     /// What runs before the first run. States whose devices have the same state share it.
     pub(super) initialisation: Arc<Initialisation>,
     device_manager: OnceLock<Arc<DeviceManager>>,
+    /// The graph before the passes, if they have changed it.
+    pub(super) given: Option<Given>,
     /// Runs so far, if the session learns from some of them.
     n_learning_runs: AtomicU64,
 }
@@ -95,6 +98,7 @@ pub(super) struct Parts {
     pub(super) is_renumbered: bool,
     pub(super) recipe: SessionBuilder,
     pub(super) member: Arc<Member>,
+    pub(super) given: Option<Given>,
 }
 
 impl Placed {
@@ -111,6 +115,7 @@ impl Placed {
             member: parts.member,
             plans: Mutex::new(Recent::new(N_PLANS_MAX)),
             device_manager: OnceLock::new(),
+            given: parts.given,
             n_learning_runs: AtomicU64::new(0),
         }
     }

@@ -63,7 +63,8 @@ impl Placed {
                 "the app has made its candidates; build another session".into(),
             ));
         }
-        let mut builder = self.recipe.clone().with_graph(Arc::clone(self.graph()));
+        let mut builder = self.recipe.clone();
+        builder = builder.with_graph(Arc::clone(self.given_graph()));
         builder.policy.use_policy();
         for (node, device) in &builder.placement.pins {
             pins::find_device(&devices, device).map_err(|problem| {
@@ -74,6 +75,7 @@ impl Placed {
         if let Some(options) = &mut builder.placement.options {
             self.rename_devices(options, &devices)?;
         }
+        builder.placement.detach_pins(self.graph());
         let mut replaced = builder
             .with_devices(devices)
             .keeping(Before::Placement(Arc::clone(&self.placement)))

@@ -251,7 +251,7 @@ impl Literal {
 
     /// Writes the elements, little-endian, to `target`, which has [`Self::size_bytes`] zeroed
     /// bytes.
-    fn write_to(&self, target: &mut [u8]) -> Result<(), TensorError> {
+    pub(crate) fn write_to(&self, target: &mut [u8]) -> Result<(), TensorError> {
         match &self.data {
             LiteralData::Stored(bytes) => bytes.read(target)?,
             LiteralData::Dense(bytes) => target.copy_from_slice((**bytes).as_ref()),

@@ -13,6 +13,7 @@ use crate::import;
 #[cfg(feature = "graphdef")]
 use crate::import::ImportOptions;
 use crate::ops::OpRegistry;
+use crate::optimize::Pass;
 #[cfg(feature = "graphdef")]
 use crate::saved_model::SavedModel;
 #[cfg(feature = "graphdef")]
@@ -29,6 +30,8 @@ use crate::trace::targets;
 pub(in crate::session) struct GraphSetup {
     source: OneOf<GraphSource>,
     pub(in crate::session) ops: Option<Arc<OpRegistry>>,
+    /// What rewrites the graph before it is placed; `None` means all passes.
+    pub(in crate::session) passes: Option<Vec<Pass>>,
     #[cfg(feature = "graphdef")]
     import_options: ImportOptions,
     /// The GraphDef that the graph of the session came from.
@@ -101,6 +104,21 @@ impl SessionBuilder {
     #[must_use]
     pub fn with_import_options(mut self, options: ImportOptions) -> Self {
         self.graph.import_options = options;
+        self
+    }
+
+    /// Sets the passes that rewrite the graph before it is placed, by default [`Pass::ALL`].
+    /// [`Session::graph`](crate::session::Session::graph) then is the result, and
+    /// [`Session::given_graph`](crate::session::Session::given_graph) what this builder was given.
+    /// Nodes that are pinned, or have effects or no readers, remain. A run that feeds or fetches a
+    /// tensor that a pass has removed runs the graph as it was given, and so do all later runs of
+    /// the session. Callables that were made before keep their graph.
+    ///
+    /// Passes change nothing if the app has made the candidates, or a policy of the app is bound to
+    /// the graph.
+    #[must_use]
+    pub fn with_passes(mut self, passes: impl IntoIterator<Item = Pass>) -> Self {
+        self.graph.passes = Some(passes.into_iter().collect());
         self
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
+
 use super::SessionBuilder;
 use crate::candidates::Candidates;
 use crate::candidates::PlacementOptions;
@@ -266,6 +268,29 @@ impl PlacementSetup {
         if let Some(options) = &mut self.options {
             renumber_pins(options, from, to);
         }
+    }
+
+    /// Returns the names of the nodes that the app has named, in `graph` or by their names.
+    pub(in crate::session) fn named_nodes(&self, graph: &Graph) -> FxHashSet<String> {
+        let of_options = self.options.as_ref();
+        let pinned = of_options.into_iter().flat_map(|options| &options.pins);
+        let assigned = of_options
+            .into_iter()
+            .flat_map(|options| &options.assigned_devices);
+        let prioritized = of_options
+            .into_iter()
+            .flat_map(|options| &options.priorities);
+        let ids = pinned
+            .map(|(node, _)| *node)
+            .chain(assigned.map(|(node, _)| *node))
+            .chain(prioritized.map(|(node, _)| *node));
+        let ids = ids.filter(|node| node.index() < graph.n_nodes());
+        let names = self.pins.iter().map(|(node, _)| node.clone());
+        let names = names.chain(self.priorities.iter().map(|(node, _)| node.clone()));
+        let names = names.chain(self.kept.iter().map(|(node, _)| node.clone()));
+        ids.map(|node| graph.node_name(node).to_owned())
+            .chain(names)
+            .collect()
     }
 
     /// Records the user's pins by name, since the next graph may number its nodes differently.

@@ -1,0 +1,279 @@
+//! The passes of the optimizer, and sessions whose graph they have changed.
+
+use std::sync::Arc;
+
+use placewright::builder::Conv2d;
+use placewright::builder::Dynamic;
+use placewright::builder::GraphBuilder;
+use placewright::builder::MatMul;
+use placewright::builder::Padding;
+use placewright::graph::AttrValue;
+use placewright::graph::Graph;
+use placewright::optimize::Pass;
+use placewright::session::Session;
+use placewright::session::SessionBuilder;
+use placewright::tensor::DType;
+use placewright::tensor::PartialShape;
+use placewright::tensor::Shape;
+use placewright::tensor::Tensor;
+
+use crate::sample::cpus;
+
+/// Channels of the network.
+const N: usize = 5;
+
+fn numbers(n: usize, seed: usize) -> Vec<f32> {
+    let number = |i: usize| ((i * 37 + seed * 11) % 19) as f32 / 8.0 - 1.0;
+    (0..n).map(number).collect()
+}
+
+/// A convolution, a sum, a product and a sum with constants, and an activation; another node reads
+/// the filter. A variable counts.
+fn network() -> Arc<Graph> {
+    let b = GraphBuilder::new("network");
+    let x = b.placeholder::<f32>("x", [2, 6, 6, 3]).unwrap();
+    let filter = b
+        .named("filter")
+        .constant([3, 3, 3, N], &numbers(27 * N, 1))
+        .unwrap();
+    let of_channel = |name: &str, seed| b.named(name).constant([N], &numbers(N, seed)).unwrap();
+    let (bias, scale, shift) = (
+        of_channel("bias", 2),
+        of_channel("scale", 3),
+        of_channel("shift", 4),
+    );
+    let conv = b
+        .named("conv")
+        .conv2d(x, filter, Conv2d::new(Padding::Same))
+        .unwrap();
+    let biased = b.named("biased").bias_add(conv, bias).unwrap();
+    let scaled = b.named("scaled").mul(biased, scale).unwrap();
+    let shifted = b.named("shifted").add(scaled, shift).unwrap();
+    b.named("y").relu(shifted).unwrap();
+    b.named("of_filter").neg(filter).unwrap();
+    let sum = b.named("sum").add(bias, shift).unwrap();
+    let twice = b.named("twice").mul(sum, scale).unwrap();
+    b.named("z").sub(shifted, twice).unwrap();
+    let shape = AttrValue::Shape(PartialShape::scalar());
+    let handle = b.op("VarHandleOp").name("v");
+    let handle = handle.attr("dtype", DType::F32).attr("shape", shape);
+    let handle = handle.value::<Dynamic>().unwrap();
+    let one = b.named("one").constant([], &[1f32]).unwrap();
+    b.op("AssignVariableOp")
+        .name("init")
+        .input(handle)
+        .input(one)
+        .finish()
+        .unwrap();
+    let add = b
+        .op("AssignAddVariableOp")
+        .name("count")
+        .input(handle)
+        .input(one);
+    add.finish().unwrap();
+    let read = b
+        .op("ReadVariableOp")
+        .name("read")
+        .attr("dtype", DType::F32)
+        .input(handle);
+    read.finish().unwrap();
+    Arc::new(b.finish())
+}
+
+fn builder(graph: &Arc<Graph>, n_cpus: u32) -> SessionBuilder {
+    Session::builder()
+        .with_graph(Arc::clone(graph))
+        .with_device_options(cpus(n_cpus))
+}
+
+fn x() -> (&'static str, Tensor) {
+    (
+        "x",
+        Tensor::from_values([2, 6, 6, 3], &numbers(216, 5)).unwrap(),
+    )
+}
+
+#[track_caller]
+fn assert_close(found: &[Tensor], expected: &[Tensor]) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        assert_eq!(found.shape(), expected.shape());
+        let (found, expected) = (
+            found.as_slice::<f32>().unwrap(),
+            expected.as_slice::<f32>().unwrap(),
+        );
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(
+                (found - expected).abs() <= 1e-5 * expected.abs().max(1.0),
+                "{found} {expected}"
+            );
+        }
+    }
+}
+
+/// Runs both the given graph and the optimized one, and compares the results.
+#[track_caller]
+fn compare(optimized: &Session, given: &Session, feeds: &[(&str, Tensor)], fetches: &[&str]) {
+    let found = optimized.run(feeds, fetches).unwrap();
+    assert_close(&found, &given.run(feeds, fetches).unwrap());
+}
+
+fn ops(graph: &Graph) -> Vec<&str> {
+    graph.nodes().map(|node| graph.op(node)).collect()
+}
+
+#[test]
+fn what_scales_and_shifts_channels_becomes_weights_and_a_bias() {
+    let graph = network();
+    let optimized = builder(&graph, 1).build().unwrap();
+    let given = builder(&graph, 1).with_passes([]).build().unwrap();
+    assert!(Arc::ptr_eq(&given.graph(), &graph) && given.passes().is_empty());
+    assert!(Arc::ptr_eq(&optimized.given_graph(), &graph));
+    let passes: Vec<Pass> = optimized.passes().iter().map(|it| it.pass).collect();
+    assert_eq!(passes, Pass::ALL);
+    let small = optimized.graph();
+    assert!(!ops(&small).contains(&"Mul"));
+    assert_eq!(small.op(small.find_node("shifted").unwrap()), "BiasAdd");
+    assert_eq!(small.op(small.find_node("twice").unwrap()), "Const");
+    for gone in ["conv", "biased", "scaled", "sum", "scale"] {
+        assert!(small.find_node(gone).is_none(), "{gone}");
+    }
+    compare(
+        &optimized,
+        &given,
+        &[x()],
+        &["y", "z", "shifted", "of_filter"],
+    );
+    assert!(
+        !Arc::ptr_eq(&optimized.graph(), &graph),
+        "it has run the small graph"
+    );
+}
+
+#[test]
+fn removed_tensors_can_be_fetched_and_variables_keep_their_values() {
+    let graph = network();
+    let optimized = builder(&graph, 2).build().unwrap();
+    let given = builder(&graph, 2).with_passes([]).build().unwrap();
+    optimized
+        .run_with(&[], &[], &["init"], &Default::default())
+        .unwrap();
+    optimized
+        .run_with(&[], &[], &["count"], &Default::default())
+        .unwrap();
+    let callable = optimized.callable(&["x"], &["y"]).unwrap();
+    compare(&optimized, &given, &[x()], &["scaled", "y"]);
+    assert!(Arc::ptr_eq(&optimized.graph(), &graph));
+    let read = optimized.run(&[], &["read"]).unwrap();
+    assert_eq!(read[0].as_slice::<f32>().unwrap(), [2.0]);
+    // It has the graph that it was made from.
+    assert_close(
+        &callable.call(&[x().1]).unwrap(),
+        &given.run(&[x()], &["y"]).unwrap(),
+    );
+    let wrong = optimized.run(&[x()], &["nothing"]).unwrap_err();
+    assert!(wrong.to_string().contains("`nothing`"), "{wrong}");
+}
+
+#[test]
+fn a_fed_constant_reaches_all_of_its_readers() {
+    let graph = network();
+    let given = builder(&graph, 1).with_passes([]).build().unwrap();
+    for (name, dims) in [
+        ("filter", vec![3, 3, 3, N]),
+        ("shift", vec![N]),
+        ("sum", vec![N]),
+        ("twice", vec![N]),
+    ] {
+        let optimized = builder(&graph, 1).build().unwrap();
+        let n = dims.iter().product();
+        let value = Tensor::from_values(Shape::new(&dims), &numbers(n, 9)).unwrap();
+        compare(
+            &optimized,
+            &given,
+            &[x(), (name, value)],
+            &["y", "z", "of_filter"],
+        );
+    }
+}
+
+#[test]
+fn pinned_nodes_remain() {
+    let graph = network();
+    let given = builder(&graph, 2).with_passes([]).build().unwrap();
+    let optimized = builder(&graph, 2)
+        .with_pin("scaled", "CPU:1")
+        .with_pin("sum", "CPU:1")
+        .build()
+        .unwrap();
+    let small = optimized.graph();
+    for name in ["scaled", "sum"] {
+        let node = small.find_node(name).unwrap();
+        let device = optimized
+            .devices()
+            .get(optimized.placement().device(node))
+            .unwrap()
+            .attributes()
+            .name
+            .clone();
+        assert!(device.ends_with("CPU:1"), "{name} {device}");
+    }
+    compare(&optimized, &given, &[x()], &["y", "z", "scaled"]);
+}
+
+#[test]
+fn optimized_sessions_grow_and_get_other_devices() {
+    let graph = network();
+    let given = builder(&graph, 2).with_passes([]).build().unwrap();
+    let optimized = builder(&graph, 2)
+        .with_pin("scaled", "CPU:1")
+        .build()
+        .unwrap();
+    optimized
+        .run_with(&[], &[], &["init"], &Default::default())
+        .unwrap();
+    let small = optimized.graph();
+    optimized
+        .replace_devices(Arc::clone(&optimized.devices()))
+        .unwrap();
+    assert_eq!(optimized.graph().n_nodes(), small.n_nodes());
+    compare(&optimized, &given, &[x()], &["y", "z"]);
+    // The same graph is one that has not shrunk.
+    optimized.extend(Arc::clone(&graph)).unwrap();
+    compare(&optimized, &given, &[x()], &["y", "z", "biased"]);
+    let read = optimized.run(&[], &["read"]).unwrap();
+    assert_eq!(read[0].as_slice::<f32>().unwrap(), [1.0]);
+}
+
+#[test]
+fn products_are_folded_unless_something_else_reads_them() {
+    for (is_shared, transposes) in [(false, false), (true, false), (false, true)] {
+        let b = GraphBuilder::new("product");
+        let x = b.placeholder::<f32>("x", [4, 3]).unwrap();
+        let dims = if transposes { [N, 3] } else { [3, N] };
+        let weights = b
+            .named("weights")
+            .constant(dims, &numbers(3 * N, 1))
+            .unwrap();
+        let options = if transposes {
+            MatMul::default().with_transpose_b()
+        } else {
+            MatMul::default()
+        };
+        let product = b.named("product").matmul_with(x, weights, options).unwrap();
+        let scale = b.named("scale").constant([1, N], &numbers(N, 2)).unwrap();
+        let scaled = b.named("scaled").mul(scale, product).unwrap();
+        let less = b.named("less").constant([], &[0.5f32]).unwrap();
+        b.named("y").sub(scaled, less).unwrap();
+        if is_shared {
+            b.named("other").neg(product).unwrap();
+        }
+        let graph = Arc::new(b.finish());
+        let optimized = builder(&graph, 1).build().unwrap();
+        let given = builder(&graph, 1).with_passes([]).build().unwrap();
+        let is_folded = !ops(&optimized.graph()).contains(&"Mul");
+        assert_eq!(is_folded, !is_shared && !transposes);
+        let x = Tensor::from_values([4, 3], &numbers(12, 7)).unwrap();
+        compare(&optimized, &given, &[("x", x)], &["y"]);
+    }
+}
