@@ -119,7 +119,7 @@ fn fold(edit: &mut Edit<'_>, base: NodeId, weighted: &Weighted) {
     }
     let Some((weights, offset)) = (has_scale.then(|| scaled(weighted, total.scale)))
         .map_or(Some(None), |scaled| scaled.map(Some))
-        .zip(dense(total.offset))
+        .zip(dense(&total.offset))
     else {
         return;
     };
@@ -308,7 +308,7 @@ fn scaled(weighted: &Weighted, scale: Vec<f32>) -> Option<Literal> {
     Literal::new(DType::F32, shape, data).ok()
 }
 
-fn dense(values: Vec<f32>) -> Option<Literal> {
+fn dense(values: &[f32]) -> Option<Literal> {
     let shape = Shape::new(&[values.len()]);
     let bytes: Vec<u8> = values
         .iter()
