@@ -1,7 +1,7 @@
 //! Rewrites a graph into one that computes the same faster: a stage between the import and the
 //! candidates.
 //!
-//! A pass is one file, which edits the graph (`edit.rs`). Every name that both graphs have means the
+//! A pass is one file, and edits the graph (`edit.rs`). Every name that both graphs have means the
 //! same tensors in both, so pins, placements and traces have the names of the graph that was given.
 //! Names of removed nodes are gone; a session that is asked for one runs the graph that was given.
 
