@@ -12,6 +12,7 @@ use placewright::graph::Graph;
 use placewright::optimize::Pass;
 use placewright::session::Session;
 use placewright::session::SessionBuilder;
+use placewright::tensor::Boolean;
 use placewright::tensor::DType;
 use placewright::tensor::PartialShape;
 use placewright::tensor::Shape;
@@ -275,5 +276,31 @@ fn products_are_folded_unless_something_else_reads_them() {
         assert_eq!(is_folded, !is_shared && !transposes);
         let x = Tensor::from_values([4, 3], &numbers(12, 7)).unwrap();
         compare(&optimized, &given, &[("x", x)], &["y"]);
+    }
+}
+
+#[test]
+fn constants_of_a_branch_that_is_not_taken_stay_dead() {
+    let b = GraphBuilder::new("branch");
+    let x = b.placeholder::<f32>("x", [2]).unwrap();
+    let is_taken = b
+        .placeholder::<bool>("is_taken", PartialShape::scalar())
+        .unwrap();
+    let switch = b.op("Switch").name("switch").input(x).input(is_taken);
+    let switch = switch.finish().unwrap();
+    let [not_taken, taken] = [0, 1].map(|slot| b.output::<f32>(switch, slot).unwrap());
+    let pivot = b.named("pivot").identity(taken).unwrap();
+    let guarded = b.control_dependencies([pivot.operation()]);
+    let constant = guarded.named("c").constant([2], &[3f32, 4.0]).unwrap();
+    let negated = b.named("negated").neg(constant).unwrap();
+    let merge = b.op("Merge").name("y").inputs([not_taken, negated]);
+    merge.finish().unwrap();
+    let graph = Arc::new(b.finish());
+    let session = builder(&graph, 1).build().unwrap();
+    for (is_taken, expected) in [(false, [1.0, 2.0]), (true, [-3.0, -4.0])] {
+        let x = Tensor::from_values([2], &[1f32, 2.0]).unwrap();
+        let is_taken = Tensor::from_values([], &[Boolean::from(is_taken)]).unwrap();
+        let found = session.run(&[("x", x), ("is_taken", is_taken)], &["y:0"]);
+        assert_eq!(found.unwrap()[0].as_slice::<f32>().unwrap(), expected);
     }
 }

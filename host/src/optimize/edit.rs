@@ -160,6 +160,10 @@ impl<'g> Edit<'g> {
     /// Returns the constant that a tensor is in all runs, with its literal.
     pub(super) fn constant(&self, tensor: TensorId) -> Option<(NodeId, &'g Arc<Literal>)> {
         let node = self.graph.constant_of(tensor)?;
+        // A constant that waits for a branch is dead if that is not taken.
+        if !self.graph.is_preloaded(node) {
+            return None;
+        }
         Some((node, self.graph.attrs(node).tensor("value")?))
     }
 
