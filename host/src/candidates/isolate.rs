@@ -116,15 +116,22 @@ impl Isolator<'_> {
 
     fn copy(&mut self, node: NodeId, inputs: &[Input]) -> Result<(), GraphError> {
         let graph = self.graph;
+        let outputs: Vec<Output> = graph.output_range(node).map(|t| output(graph, t)).collect();
+        let index = node.index();
         let id = self.assembler.add_node(&NodeSpec {
             name: graph.node_name(node),
             op: graph.op(node),
             inputs,
             requested_device: graph.requested(node),
             attrs: graph.attrs(node).clone(),
-            outputs: &graph.outputs(node),
+            outputs: &outputs,
             stateful: graph.class(node).stateful,
-            work: graph.work(node),
+            work: Work {
+                flops: graph.flops()[index],
+                traffic_bytes: graph.traffic_bytes()[index],
+                resident_bytes: graph.resident_bytes()[index],
+                workspace_bytes: graph.workspace_bytes()[index],
+            },
         })?;
         self.ids.push(id);
         Ok(())

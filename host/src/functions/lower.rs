@@ -36,7 +36,9 @@ use crate::graph::Input;
 use crate::graph::NONE;
 use crate::graph::NodeId;
 use crate::graph::NodeSpec;
+use crate::graph::Output;
 use crate::graph::TensorId;
+use crate::graph::Work;
 use crate::graph::is_switch;
 use crate::ops::OpAssembler;
 use crate::ops::OpRegistry;
@@ -387,15 +389,30 @@ impl<'a> Lowerer<'a> {
         attrs: AttrSet,
         edges: &[Input],
     ) -> Result<NodeId, LowerError> {
+        let outputs = graph.output_range(node).map(|tensor| {
+            let id = TensorId(to_u32(tensor));
+            Output {
+                dtype: graph.tensor_dtypes()[tensor],
+                is_ref: graph.tensor_is_ref(id),
+                shape: graph.tensor_shape(id),
+            }
+        });
+        let outputs: Vec<Output> = outputs.collect();
+        let index = node.index();
         Ok(self.assembler.graph_mut().add_node(&NodeSpec {
             name,
             op: graph.op(node),
             inputs: edges,
             requested_device: device,
             attrs,
-            outputs: &graph.outputs(node),
+            outputs: &outputs,
             stateful: graph.class(node).stateful,
-            work: graph.work(node),
+            work: Work {
+                flops: graph.flops()[index],
+                traffic_bytes: graph.traffic_bytes()[index],
+                resident_bytes: graph.resident_bytes()[index],
+                workspace_bytes: graph.workspace_bytes()[index],
+            },
         })?)
     }
 

@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 
 use hashbrown::HashMap;
 
-use super::assemble::{Output, Work};
 use super::attr::AttrSet;
 use super::bodies::{Bodies, LoopError};
 use super::function::Function;
@@ -481,28 +480,6 @@ impl Graph {
     /// Returns the scratch memory of one execution of each node, in bytes.
     pub fn workspace_bytes(&self) -> &[u64] {
         &self.workspace_bytes
-    }
-
-    /// Returns the cost of one execution of a node.
-    pub(crate) fn work(&self, node: NodeId) -> Work {
-        let index = node.index();
-        Work {
-            flops: self.flops[index],
-            traffic_bytes: self.traffic_bytes[index],
-            resident_bytes: self.resident_bytes[index],
-            workspace_bytes: self.workspace_bytes[index],
-        }
-    }
-
-    /// Returns types and known shapes of the outputs of a node, in slot order.
-    pub(crate) fn outputs(&self, node: NodeId) -> Vec<Output> {
-        let outputs = (0..).map_while(|slot| self.output(node, slot));
-        let outputs = outputs.map(|tensor| Output {
-            dtype: self.tensor_dtypes[tensor.index()],
-            is_ref: self.tensor_is_ref(tensor),
-            shape: self.tensor_shape(tensor),
-        });
-        outputs.collect()
     }
 
     /// Returns the function library, in file order.

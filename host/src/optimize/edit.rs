@@ -205,7 +205,7 @@ impl<'g> Edit<'g> {
 
     /// Returns the outputs of a node.
     pub(super) fn outputs(&self, node: NodeId) -> Vec<Output> {
-        self.graph.outputs(node)
+        outputs_of(self.graph, node)
     }
 
     /// Returns the edited graph; `None` if nothing has changed. Nodes that nothing reads any more
@@ -272,15 +272,21 @@ impl<'g> Edit<'g> {
                 None => {
                     inputs.clear();
                     inputs.extend(edges_of(graph, node, &ids));
+                    let index = node.index();
                     assembler.add_node(&NodeSpec {
                         name: graph.node_name(node),
                         op: graph.op(node),
                         inputs: &inputs,
                         requested_device: graph.requested(node),
                         attrs: graph.attrs(node).clone(),
-                        outputs: &graph.outputs(node),
+                        outputs: &outputs_of(graph, node),
                         stateful: graph.class(node).stateful,
-                        work: graph.work(node),
+                        work: Work {
+                            flops: graph.flops()[index],
+                            traffic_bytes: graph.traffic_bytes()[index],
+                            resident_bytes: graph.resident_bytes()[index],
+                            workspace_bytes: graph.workspace_bytes()[index],
+                        },
                     })?
                 }
             };
@@ -410,6 +416,16 @@ fn has_order(graph: &Graph, node: NodeId) -> bool {
     let is_control = |edge: usize| graph.edge_tensors()[edge] == NONE;
     into.into_iter().any(is_control)
         || from.any(|place| is_control(graph.successor_edges()[place] as usize))
+}
+
+fn outputs_of(graph: &Graph, node: NodeId) -> Vec<Output> {
+    let outputs = (0..graph.output_range(node).len()).filter_map(|slot| graph.output(node, slot));
+    let outputs = outputs.map(|tensor| Output {
+        dtype: graph.tensor_dtypes()[tensor.index()],
+        is_ref: graph.tensor_is_ref(tensor),
+        shape: graph.tensor_shape(tensor),
+    });
+    outputs.collect()
 }
 
 fn edges_of<'a>(

@@ -4,7 +4,6 @@
 //! A pass is one file, and edits the graph (`edit.rs`). Every name that both graphs have means the
 //! same tensors in both, so pins, placements and traces have the names of the graph that was given.
 //! Names of removed nodes are gone; a session that is asked for one runs the graph that was given.
-//! Passes know no policies, and no devices of a session.
 
 mod edit;
 mod fold_batch_norms;
