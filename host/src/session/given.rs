@@ -26,7 +26,7 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// Returns whether a run with these names needs this graph: `optimized` lacks one of them.
+    /// Returns whether this graph has everything that a run names.
     fn has_all(&self, feeds: &[&str], fetches: &[&str], targets: &[&str]) -> bool {
         let graph = &*self.graph;
         let finds = |role, name: &&str| names::find_tensor(graph, role, name).is_ok();
