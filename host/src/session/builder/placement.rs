@@ -270,8 +270,8 @@ impl PlacementSetup {
         }
     }
 
-    /// Returns the names of the nodes that the app has pinned, assigned or prioritized, and of those
-    /// that keep their devices. Ids are those of `graph`.
+    /// Returns the names of nodes that are pinned, assigned or prioritized, or keep their devices.
+    /// Ids are those of `graph`.
     pub(in crate::session) fn named_nodes(&self, graph: &Graph) -> FxHashSet<String> {
         let of_options = self.options.as_ref();
         let pinned = of_options.into_iter().flat_map(|options| &options.pins);
