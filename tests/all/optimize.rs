@@ -10,6 +10,8 @@ use placewright::builder::Padding;
 use placewright::graph::AttrValue;
 use placewright::graph::Graph;
 use placewright::optimize::Pass;
+use placewright::placement::SavedPlacement;
+use placewright::session::PlacedBy;
 use placewright::session::Session;
 use placewright::session::SessionBuilder;
 use placewright::tensor::Boolean;
@@ -174,6 +176,33 @@ fn removed_tensors_can_be_fetched_and_variables_keep_their_values() {
     );
     let wrong = optimized.run(&[x()], &["nothing"]).unwrap_err();
     assert!(wrong.to_string().contains("`nothing`"), "{wrong}");
+}
+
+#[test]
+fn saved_placements_fit_the_graph_that_they_were_made_for() {
+    let graph = network();
+    let optimized = builder(&graph, 2).build().unwrap();
+    let given = builder(&graph, 2).with_passes([]).build().unwrap();
+    assert!(optimized.graph().n_nodes() < given.graph().n_nodes());
+    for session in [&optimized, &given] {
+        let placement = session.placement();
+        let last = placement.candidates().device_set().len() as u32 - 1;
+        let mut saved = SavedPlacement::new(&placement, "mine", 0, []);
+        let device = placement.candidates().device_name(last).to_owned();
+        saved.devices.insert("y".into(), device);
+        let again = builder(&graph, 2)
+            .with_saved_placement(saved.clone())
+            .build()
+            .unwrap();
+        assert_eq!(again.graph().n_nodes(), session.graph().n_nodes());
+        assert_eq!(again.report().placed_by, PlacedBy::Saved);
+        compare(&again, &given, &[x()], &["y", "z"]);
+        // A tensor that the passes have removed: its node is placed by a policy, the others stay.
+        compare(&again, &given, &[x()], &["scaled", "y"]);
+        assert_eq!(again.graph().n_nodes(), given.graph().n_nodes());
+        let y = again.graph().find_node("y").unwrap();
+        assert_eq!(again.placement().device(y).0, last);
+    }
 }
 
 #[test]

@@ -241,7 +241,8 @@ impl SessionBuilder {
         clock: &mut StageClock,
     ) -> (Arc<Graph>, Option<Given>) {
         let passes = self.graph.passes.as_deref().unwrap_or(&Pass::ALL);
-        if passes.is_empty() || self.is_bound_to_graph().is_some() {
+        let is_by_id = self.placement.candidates.is_some() || self.policy.has_proposal();
+        if passes.is_empty() || is_by_id {
             return (graph, None);
         }
         let named = self.placement.named_nodes(&graph);
@@ -250,7 +251,8 @@ impl SessionBuilder {
         let optimized = clock.time("optimize", &span, || {
             optimize(&graph, passes, &|name| named.contains(name), &tools)
         });
-        if Arc::ptr_eq(&optimized.graph, &graph) {
+        let is_same = Arc::ptr_eq(&optimized.graph, &graph);
+        if is_same || self.policy.names_removed(&graph, &optimized.graph) {
             return (graph, None);
         }
         self.placement.renumber_pins(&graph, &optimized.graph);

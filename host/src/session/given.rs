@@ -81,6 +81,7 @@ impl Placed {
     /// Builds the state that has the graph as it was given.
     fn as_given(self: &Arc<Self>) -> Result<Self, Error> {
         let mut builder = self.recipe.clone().with_passes([]);
+        builder.policy.keep_saved();
         builder = builder.with_graph(Arc::clone(self.given_graph()));
         let mut placed = self.with_larger_graph(builder)?;
         placed.recipe.graph.copy_graph_def(&self.recipe.graph);

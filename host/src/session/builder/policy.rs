@@ -9,6 +9,7 @@ use super::SessionBuilder;
 use crate::candidates::Candidates;
 use crate::candidates::Proposal;
 use crate::error::Error;
+use crate::graph::Graph;
 use crate::placement;
 use crate::placement::KeepError;
 use crate::placement::Kept;
@@ -158,6 +159,29 @@ impl PolicySetup {
     /// Asks a policy, even if a saved placement or the app placed the graph before.
     pub(in crate::session) fn use_policy(&mut self) {
         self.assignment = OneOf::default();
+    }
+
+    /// Keeps what a saved placement places, and asks a policy about the rest.
+    pub(in crate::session) fn keep_saved(&mut self) {
+        if let Some(Assignment::Saved(reused)) = self.assignment.take() {
+            self.before = Some(Before::Saved(Arc::new(reused.saved)));
+        }
+    }
+
+    /// Returns whether the app has placed the nodes of its own graph, by their ids.
+    pub(in crate::session) fn has_proposal(&self) -> bool {
+        matches!(self.assignment.get(), Some(Assignment::Proposal(_)))
+    }
+
+    /// Returns whether a saved placement names a node that passes have removed from `given`: it was
+    /// made for the graph as it was given.
+    pub(in crate::session) fn names_removed(&self, given: &Graph, optimized: &Graph) -> bool {
+        let Some(Assignment::Saved(reused)) = self.assignment.get() else {
+            return false;
+        };
+        let is_removed = |name: &str| optimized.find_node(name).is_none();
+        let mut names = given.nodes().map(|node| given.node_name(node));
+        names.any(|name| is_removed(name) && reused.saved.devices.contains_key(name))
     }
 
     /// Returns why another graph cannot be placed in the same way, if it cannot.
