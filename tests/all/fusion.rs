@@ -21,6 +21,7 @@ use placewright::graph::Graph;
 use placewright::session::Session;
 use placewright::session::SessionBuilder;
 use placewright::tensor::DType;
+use placewright::tensor::PartialShape;
 use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
 use placewright::trace::Recorder;
@@ -156,6 +157,65 @@ fn fused_convolutions_give_the_same_bits() {
     let (found, together) = run(cpu(), graph(), &feeds, &["dense"], &[]);
     assert_eq!(found, expected);
     assert_eq!(together, ["_FusedConv2D computes product, sum, dense"]);
+}
+
+/// Sums of two convolutions with a bias, of a matmul and its operand, and a depthwise convolution.
+fn residual(batch: Option<usize>) -> Result<Graph, BuildError> {
+    let b = GraphBuilder::new("residual");
+    let shape = PartialShape::from([batch, Some(5), Some(9), Some(20)]);
+    let x = b.placeholder::<f32>("x", shape.clone())?;
+    let other = b.placeholder::<f32>("other", shape)?;
+    let filter = b.placeholder::<f32>("w", [3, 3, 20, 20])?;
+    let weights = b.placeholder::<f32>("d", [3, 3, 20, 1])?;
+    let bias = b.placeholder::<f32>("b", [20])?;
+    let attrs = || Conv2d::new(Padding::Same);
+    let left = b.named("left").conv2d(x, filter, attrs())?;
+    let left = b.named("left_b").bias_add(left, bias)?;
+    let right = b.named("right").conv2d(other, filter, attrs())?;
+    let right = b.named("right_b").bias_add(right, bias)?;
+    let sum = b.named("sum").add(right, left)?;
+    let y = b.named("y").relu(sum)?;
+    let depthwise = b.op("DepthwiseConv2dNative").name("depthwise");
+    let depthwise = depthwise.attr("strides", [1i64; 4]).attr("padding", "SAME");
+    let depthwise = depthwise.input(y).input(weights).value::<f32>()?;
+    let depthwise = b.named("depthwise_b").bias_add(depthwise, bias)?;
+    let six = b.op("Relu6").name("six").input(depthwise).value::<f32>()?;
+    let last = b.named("last").conv2d(six, filter, attrs())?;
+    let last = b.named("last_b").bias_add(last, bias)?;
+    b.named("z").add(other, last)?;
+    let v = b.placeholder::<f32>("v", [20, 20])?;
+    let product = b.named("product").matmul(v, v)?;
+    let product = b.named("product_b").bias_add(product, bias)?;
+    let twice = b.named("twice").add(product, v)?;
+    b.named("u").relu(twice)?;
+    Ok(b.finish())
+}
+
+#[test]
+fn sums_after_a_bias_and_depthwise_convolutions_are_fused() {
+    let all = [
+        "_FusedConv2D computes last, last_b, z",
+        "_FusedConv2D computes left, left_b",
+        "_FusedConv2D computes right, right_b, sum, y",
+        "_FusedDepthwiseConv2dNative computes depthwise, depthwise_b, six",
+        "_FusedMatMul computes product, product_b, twice, u",
+    ];
+    for (batch, n, n_others) in [(Some(2), 2, 2), (None, 2, 2), (None, 1, 3), (None, 3, 1)] {
+        let feeds = [
+            ("x", values(DType::F32, &[n, 5, 9, 20], 1)),
+            ("other", values(DType::F32, &[n_others, 5, 9, 20], 2)),
+            ("w", values(DType::F32, &[3, 3, 20, 20], 3)),
+            ("d", values(DType::F32, &[3, 3, 20, 1], 4)),
+            ("b", values(DType::F32, &[20], 5)),
+            ("v", values(DType::F32, &[20, 20], 6)),
+        ];
+        let graph = || residual(batch).unwrap();
+        let fetches = ["y", "z", "u"];
+        let (expected, _) = run(one_by_one(), graph(), &feeds, &fetches, &[]);
+        let (found, together) = run(cpu(), graph(), &feeds, &fetches, &[]);
+        assert_eq!(found, expected, "{batch:?} {n} {n_others}");
+        assert_eq!(together, all, "{batch:?}");
+    }
 }
 
 #[test]

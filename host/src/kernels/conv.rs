@@ -25,8 +25,8 @@ const GRAIN_MACS: usize = 1 << 20;
 /// Maximum multiply-adds of a band; a line of windows with more is split.
 const BAND_MACS: usize = 1 << 28;
 
-/// Minimum number of output lines that are distributed whole; fewer are split.
-const N_LINES_MIN: usize = 16;
+/// Parts of lines consist of this many pixels: whole tiles of 6 or 8.
+const TILE_PIXELS: usize = 24;
 
 /// A convolution whose shapes have been checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +137,10 @@ impl Convolution {
         self.check(input.len(), patch * self.output_channels, out.len())?;
         let filter = Prepacked::new(filter, patch, self.output_channels)
             .filter(|_| self.is_dense())
-            .filter(|_| epilogue.is_none_or(|it| it.bias.len() == self.output_channels))
+            .filter(|_| {
+                let n_pixels = out.len() / self.output_channels.max(1);
+                epilogue.is_none_or(|it| it.fits(n_pixels, self.output_channels))
+            })
             .ok_or_else(|| {
                 KernelError::invalid(format!("the prepacked filter does not match {self:?}"))
             })?;
@@ -148,23 +151,38 @@ impl Convolution {
         if patch * self.output_channels >= input.len().saturating_add(out.len()) {
             return self.pixels(input, filter, epilogue, 0, out, threads);
         }
-        let line = self.columns.output * self.output_channels;
         // Narrow filters use only a part of their vectors.
         let width = self.output_channels.next_multiple_of(8);
         let grain = GRAIN_MACS / patch.max(1) * self.output_channels / width;
-        let line_or_pixel = if self.batch * self.rows.output < N_LINES_MIN {
-            self.output_channels
-        } else {
-            line
-        };
+        let n_threads = threads.n_threads();
+        let part_len = |n_parts| self.part_pixels(n_parts, n_threads) * self.output_channels;
         let shared = threads.uninterrupted();
-        shared.try_fill(out, line_or_pixel, grain, |start, part| {
+        shared.try_fill_in(out, grain, part_len, |start, part| {
             let first = start / self.output_channels;
+            let epilogue = epilogue.map(|it| it.of_rows(start, part.len()));
             self.pixels(input, filter, epilogue, first, part, threads.alone())
         })
     }
 
+    /// Returns the number of output pixels of each part, if some `n_parts` parts are shared by
+    /// `n_threads`: whole lines, which read the padded lines under them together, unless some
+    /// threads would then have more to do than others.
+    fn part_pixels(&self, n_parts: usize, n_threads: usize) -> usize {
+        let n_lines = self.batch * self.rows.output;
+        let lines = even_part(n_lines, 1, n_parts, n_threads);
+        if longest_share(n_lines, lines, n_threads) * n_threads * 16 <= n_lines * 17 {
+            return lines * self.columns.output;
+        }
+        even_part(
+            n_lines * self.columns.output,
+            TILE_PIXELS,
+            n_parts,
+            n_threads,
+        )
+    }
+
     /// Computes output pixels, from pixel `first` of the batch on, until the run is interrupted.
+    /// The epilogue is that of these pixels.
     fn pixels(
         &self,
         input: &[f32],
@@ -190,6 +208,7 @@ impl Convolution {
             .max(1);
         let n_rows_max = n_rows_max.min((n_columns_max / self.columns.output.max(1)).max(1));
         let mut scratch = BandScratch::new(self, n_rows_max, n_columns_max, threads)?;
+        let n_elements = out.len();
         let (mut pixel, mut rest) = (first, out);
         while !rest.is_empty() && !threads.is_interrupted() {
             let (line_of_batch, column) =
@@ -208,12 +227,13 @@ impl Convolution {
                     let n_columns = n_left.min(self.columns.output - column);
                     (1, n_columns.min(n_columns_max))
                 };
+            let start = n_elements - rest.len();
             let (band, others) = rest.split_at_mut(n_rows * n_columns * self.output_channels);
             let (rows, columns) = (row..row + n_rows, column..column + n_columns);
             self.band(
                 input,
                 filter,
-                epilogue,
+                epilogue.map(|it| it.of_rows(start, band.len())),
                 image,
                 rows,
                 columns,
@@ -441,6 +461,23 @@ impl Convolution {
     }
 }
 
+/// Returns the size of equal parts of `n` elements, a multiple of `unit`, such that `n_threads`
+/// have nearly the same to do. There are `n_threads` parts to `n_parts`, and the more the better,
+/// because threads may be late.
+fn even_part(n: usize, unit: usize, n_parts: usize, n_threads: usize) -> usize {
+    let n_parts = (n_threads.max(1)..=n_parts).rev();
+    let sizes = n_parts.map(|n_parts| n.div_ceil(n_parts).next_multiple_of(unit));
+    let best = sizes.min_by_key(|&size| longest_share(n, size, n_threads));
+    best.unwrap_or(n)
+}
+
+/// Returns how many of `n` elements one of `n_threads` has to do at least, in parts of `size`.
+fn longest_share(n: usize, size: usize, n_threads: usize) -> usize {
+    let (n_whole, rest) = (n / size.max(1), n % size.max(1));
+    let least = n_whole / n_threads.max(1) * size + rest;
+    least.max(n_whole.div_ceil(n_threads.max(1)) * size)
+}
+
 /// Scratch memory of one thread, reused from band to band.
 #[derive(Debug)]
 struct BandScratch {
@@ -483,6 +520,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::device::Activation;
+    use crate::kernels::epilogue;
     use crate::kernels::matmul::prepack;
     use crate::kernels::matmul::prepacked_len;
     use crate::kernels::window::WindowSpec;
@@ -583,15 +622,46 @@ mod tests {
             prop_assert_eq!(outcome.is_ok(), c.is_dense());
             if outcome.is_ok() {
                 prop_assert_eq!(&out, &expected);
+                let bias: Vec<f32> = (0..c.output_channels).map(|i| number(i) - 3.5).collect();
+                let addend: Vec<f32> = (1..=out.len()).map(number).collect();
+                let epilogue = Epilogue {
+                    bias: &bias,
+                    addend: Some(&addend),
+                    activation: Activation::Relu,
+                };
+                out.fill(f32::NAN);
+                c.apply_prepacked(&input, &prepacked, Some(epilogue), &mut out, Threads::single()).unwrap();
+                let mut activated = expected.clone();
+                epilogue::apply_all(&mut activated, epilogue, Threads::single());
+                prop_assert_eq!(&out, &activated);
                 // The result must be the same from any pixel on.
-                let middle = out.len() / c.output_channels / 2;
+                let start = out.len() / c.output_channels / 2 * c.output_channels;
                 let filter = Prepacked::new(&prepacked, inner, c.output_channels).unwrap();
-                let part = &mut out[middle * c.output_channels..];
+                let part = &mut out[start..];
                 part.fill(f32::NAN);
-                c.pixels(&input, filter, None, middle, part, Threads::single()).unwrap();
-                prop_assert_eq!(out, expected);
+                let of_part = epilogue.of_rows(start, part.len());
+                let middle = start / c.output_channels;
+                c.pixels(&input, filter, Some(of_part), middle, part, Threads::single()).unwrap();
+                prop_assert_eq!(out, activated);
             }
         }
+    }
+
+    #[test]
+    fn threads_have_nearly_the_same_to_do() {
+        let all = |n: usize, unit| {
+            (2..5).for_each(|n_threads| {
+                let size = even_part(n, unit, 8 * n_threads, n_threads);
+                let longest = longest_share(n, size, n_threads);
+                assert!(size.is_multiple_of(unit) && longest >= n.div_ceil(n_threads));
+                let most = (n.div_ceil(n_threads) + unit).max(n / 7 * 2);
+                assert!(longest <= most, "{n} {unit} {n_threads}: {longest}");
+            });
+        };
+        (1..300).for_each(|n| all(n, 1));
+        (1..20_000).step_by(7).for_each(|n| all(n, TILE_PIXELS));
+        assert_eq!(even_part(28, 1, 8, 2), 7);
+        assert_eq!(longest_share(196, 24, 2), 100);
     }
 
     fn alone(rows: WindowAxis, columns: WindowAxis) -> Convolution {

@@ -1,5 +1,7 @@
 //! Depthwise convolution and transposed convolution.
 
+use smallvec::SmallVec;
+
 use crate::device::KernelError;
 use crate::kernels::Arithmetic;
 use crate::kernels::MatmulElement;
@@ -7,10 +9,18 @@ use crate::kernels::MatrixMut;
 use crate::kernels::MatrixView;
 use crate::kernels::Real;
 use crate::kernels::Threads;
+use crate::kernels::epilogue;
+use crate::kernels::simd::DepthwiseLine;
+use crate::kernels::simd::Epilogue;
+use crate::kernels::simd::ImageLine;
+use crate::kernels::simd::is_in_registers;
 use crate::kernels::window::WindowAxis;
 
 /// Minimum multiply-adds worth handing to another thread.
 const GRAIN_MACS: usize = 128 * 1024;
+
+/// The same for sums in registers.
+const LINE_GRAIN_MACS: usize = 512 * 1024;
 
 /// Elements of im2col patches per matmul.
 const PATCH_ELEMENTS: usize = 64 * 1024;
@@ -70,6 +80,75 @@ impl Depthwise {
             }
             Ok(())
         })
+    }
+
+    /// Computes the same of `float` images, and an epilogue without an addend.
+    ///
+    /// # Errors
+    /// [`KernelError::InvalidArgument`] if the epilogue has another number of channels or an
+    /// addend; [`KernelError::Tensor`] if scratch memory runs out.
+    ///
+    /// # Panics
+    /// If the length of a slice does not match its shape.
+    pub fn apply_with(
+        &self,
+        input: &[f32],
+        filter: &[f32],
+        epilogue: Option<Epilogue<'_>>,
+        out: &mut [f32],
+        threads: Threads<'_>,
+    ) -> Result<(), KernelError> {
+        let channels = self.channels * self.multiplier;
+        if epilogue.is_some_and(|it| it.bias.len() != channels || it.addend.is_some()) {
+            return Err(KernelError::invalid(format!(
+                "the epilogue does not match {self:?}"
+            )));
+        }
+        // TensorFlow multiplies the padding, too: the result is NaN where a weight is not finite.
+        let is_fast = self.multiplier == 1
+            && is_in_registers(&self.rows, &self.columns, channels)
+            && !out.is_empty()
+            && filter.iter().all(|weight| weight.is_finite());
+        if !is_fast {
+            self.apply(input, filter, out, threads)?;
+            if let Some(Epilogue {
+                bias, activation, ..
+            }) = epilogue
+            {
+                epilogue::apply(out, bias, activation, threads);
+            }
+            return Ok(());
+        }
+        let zeros = threads.scratch::<f32>(channels)?;
+        let (line, taps) = (
+            self.columns.output * channels,
+            self.rows.size * self.columns.size,
+        );
+        threads.fill(out, line, LINE_GRAIN_MACS / taps, |start, part| {
+            for (index, out) in part.chunks_exact_mut(line).enumerate() {
+                let line = start / line + index;
+                let (image, row) = (line / self.rows.output, line % self.rows.output);
+                let mut lines = SmallVec::<[ImageLine<'_>; 5]>::new();
+                for tap in 0..self.rows.size {
+                    if let Some(y) = self.rows.input_of(row, tap) {
+                        let pixels = self.columns.input * channels;
+                        let weights = self.columns.size * channels;
+                        lines.push(ImageLine {
+                            pixels: &input[(image * self.rows.input + y) * pixels..][..pixels],
+                            weights: &filter[tap * weights..][..weights],
+                        });
+                    }
+                }
+                DepthwiseLine {
+                    columns: self.columns,
+                    lines: &lines,
+                    zeros: &zeros,
+                    epilogue,
+                }
+                .apply(out);
+            }
+        });
+        Ok(())
     }
 
     /// Accumulates one window. `padding` is the pixel used outside the image, if it matters.
@@ -210,6 +289,126 @@ impl Transposed {
                     }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Activation;
+    use crate::kernels::window::WindowSpec;
+    use crate::ops::Padding;
+
+    fn number(i: usize) -> f32 {
+        ((i * 37 + 11) % 29) as f32 - 14.0
+    }
+
+    fn axis(input: usize, size: usize, stride: usize, padding: Padding) -> Option<WindowAxis> {
+        let spec = WindowSpec {
+            size,
+            stride,
+            dilation: 1,
+            padding,
+        };
+        spec.over(input).ok()
+    }
+
+    #[test]
+    fn sums_in_registers_agree_with_sums_in_memory() {
+        let mut n_fast = 0;
+        for n_columns in 1..21 {
+            for (size, stride) in [(3, 1), (3, 2), (5, 1), (5, 2), (2, 1), (3, 3)] {
+                for padding in [Padding::Same, Padding::Valid, Padding::Explicit(4, 2)] {
+                    let rows = axis(4 + n_columns % 3, size, stride, padding);
+                    let columns = axis(n_columns, size, stride, padding);
+                    let (Some(rows), Some(columns)) = (rows, columns) else {
+                        continue;
+                    };
+                    // Less than a vector, a part of one after some, and none.
+                    for channels in [3, 16, 37, 48] {
+                        let depthwise = Depthwise {
+                            batch: 2,
+                            rows,
+                            columns,
+                            channels,
+                            multiplier: 1,
+                        };
+                        n_fast += usize::from(is_in_registers(&rows, &columns, channels));
+                        let input: Vec<f32> = (0..2 * rows.input * columns.input * channels)
+                            .map(number)
+                            .collect();
+                        let filter: Vec<f32> =
+                            (7..7 + size * size * channels).map(number).collect();
+                        let bias: Vec<f32> = (3..3 + channels).map(number).collect();
+                        let mut expected =
+                            vec![f32::NAN; 2 * rows.output * columns.output * channels];
+                        let mut found = expected.clone();
+                        let alone = Threads::single();
+                        depthwise
+                            .apply(&input, &filter, &mut expected, alone)
+                            .unwrap();
+                        depthwise
+                            .apply_with(&input, &filter, None, &mut found, alone)
+                            .unwrap();
+                        assert_eq!(found, expected, "{depthwise:?}");
+                        let epilogue = Epilogue {
+                            bias: &bias,
+                            addend: None,
+                            activation: Activation::Relu6,
+                        };
+                        depthwise
+                            .apply_with(&input, &filter, Some(epilogue), &mut found, alone)
+                            .unwrap();
+                        epilogue::apply_all(&mut expected, epilogue, alone);
+                        assert_eq!(found, expected, "{depthwise:?}");
+                    }
+                }
+            }
+        }
+        assert!(n_fast > 500, "{n_fast}");
+    }
+
+    #[test]
+    fn padding_under_a_weight_that_is_not_finite_is_nan() {
+        let axis = axis(4, 3, 1, Padding::Same).unwrap();
+        let depthwise = Depthwise {
+            batch: 1,
+            rows: axis,
+            columns: axis,
+            channels: 16,
+            multiplier: 1,
+        };
+        let mut filter = vec![1.0; 9 * 16];
+        filter[5] = f32::INFINITY;
+        let mut out = vec![0.0; 16 * 16];
+        depthwise
+            .apply_with(&[1.0; 16 * 16], &filter, None, &mut out, Threads::single())
+            .unwrap();
+        assert!(out[5].is_nan() && out[4] == 4.0);
+    }
+
+    #[test]
+    fn epilogues_of_other_channels_are_refused() {
+        let axis = axis(4, 3, 1, Padding::Same).unwrap();
+        let depthwise = Depthwise {
+            batch: 1,
+            rows: axis,
+            columns: axis,
+            channels: 16,
+            multiplier: 1,
+        };
+        let (input, filter) = ([1.0; 256], [1.0; 144]);
+        for (bias, addend) in [(&[0.0; 16][..9], None), (&[0.0; 16], Some(&input[..]))] {
+            let epilogue = Epilogue {
+                bias,
+                addend,
+                activation: Activation::None,
+            };
+            let mut out = vec![0.0; 256];
+            depthwise
+                .apply_with(&input, &filter, Some(epilogue), &mut out, Threads::single())
+                .unwrap_err();
         }
     }
 }

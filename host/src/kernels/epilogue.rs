@@ -3,6 +3,7 @@
 use super::Number;
 use super::Threads;
 use super::binary;
+use super::simd::Epilogue;
 use crate::device::Activation;
 
 /// Minimum number of elements per thread.
@@ -14,15 +15,43 @@ const NARROW: usize = 64;
 /// Computes `out[r, c] = activation(out[r, c] + bias[c])`, row-major with rows of `bias.len()`
 /// elements. The operations and their order are those of separate bias and activation ops.
 pub fn apply<T: Number>(out: &mut [T], bias: &[T], activation: Activation, threads: Threads<'_>) {
+    // Three loops, each of which can be vectorized.
     match activation {
         Activation::None => apply_with(out, bias, threads, |x| x),
-        Activation::Relu => apply_with(out, bias, threads, |x| binary::maximum(x, T::ZERO)),
-        Activation::Relu6 => {
-            let six = T::from_i64(6);
-            apply_with(out, bias, threads, |x| {
-                binary::minimum(binary::maximum(x, T::ZERO), six)
-            });
+        Activation::Relu => apply_with(out, bias, threads, |x| activate(x, Activation::Relu)),
+        Activation::Relu6 => apply_with(out, bias, threads, |x| activate(x, Activation::Relu6)),
+    }
+}
+
+/// Computes the epilogue of sums that have been stored.
+///
+/// # Panics
+/// If the addend has fewer elements than `out`.
+pub fn apply_all(out: &mut [f32], epilogue: Epilogue<'_>, threads: Threads<'_>) {
+    let Epilogue {
+        bias,
+        addend,
+        activation,
+    } = epilogue;
+    let Some(addend) = addend else {
+        return apply(out, bias, activation, threads);
+    };
+    apply(out, bias, Activation::None, threads);
+    threads.fill(out, 1, GRAIN, |start, part| {
+        let addend = &addend[start..start + part.len()];
+        for (element, &value) in part.iter_mut().zip(addend) {
+            *element = activate(*element + value, activation);
         }
+    });
+}
+
+/// Computes an activation.
+#[inline]
+pub fn activate<T: Number>(x: T, activation: Activation) -> T {
+    match activation {
+        Activation::None => x,
+        Activation::Relu => binary::maximum(x, T::ZERO),
+        Activation::Relu6 => binary::minimum(binary::maximum(x, T::ZERO), T::from_i64(6)),
     }
 }
 

@@ -132,7 +132,7 @@ pub fn matmul_prepacked(
     let (rows, inner) = (lhs.rows(), lhs.columns());
     let rhs = Prepacked::new(rhs, inner, out.columns())
         .filter(|_| out.rows() == rows && (lhs.column_stride() == 1 || inner < 2))
-        .filter(|_| epilogue.is_none_or(|epilogue| epilogue.bias.len() == out.columns()))
+        .filter(|_| epilogue.is_none_or(|it| it.fits(rows, out.columns())))
         .ok_or_else(|| {
             KernelError::invalid(format!(
                 "[{rows}, {inner}] times {} prepacked elements is not [{}, {}]",
@@ -337,14 +337,17 @@ mod tests {
             }
             let mut bias = numbers::<f32>(n, 2);
             bias.iter_mut().for_each(|element| *element -= 20.5);
+            let addend = numbers::<f32>(m * n, 4);
             for activation in [Activation::None, Activation::Relu, Activation::Relu6] {
                 let mut found = vec![f32::NAN; m * n];
-                let mut target = MatrixMut::new(&mut found, m, n, n).unwrap();
-                let fused = Some(Epilogue { bias: &bias, activation });
-                matmul_prepacked(lhs, &prepacked, fused, &mut target, Threads::single()).unwrap();
-                let mut expected = expected.clone();
-                epilogue::apply(&mut expected, &bias, activation, Threads::single());
-                prop_assert_eq!(found, expected);
+                for addend in [None, Some(&addend[..])] {
+                    let fused = Epilogue { bias: &bias, addend, activation };
+                    let mut target = MatrixMut::new(&mut found, m, n, n).unwrap();
+                    matmul_prepacked(lhs, &prepacked, Some(fused), &mut target, Threads::single()).unwrap();
+                    let mut expected = expected.clone();
+                    epilogue::apply_all(&mut expected, fused, Threads::single());
+                    prop_assert_eq!(&found, &expected);
+                }
             }
         }
     }
@@ -361,7 +364,11 @@ mod tests {
             let mut multiply = |bias: &[f32]| {
                 let mut out = MatrixMut::new(&mut found, 7, n, n).unwrap();
                 let activation = Activation::Relu6;
-                let fused = Some(Epilogue { bias, activation });
+                let fused = Some(Epilogue {
+                    bias,
+                    addend: None,
+                    activation,
+                });
                 matmul_prepacked(lhs, &prepacked, fused, &mut out, Threads::single())
             };
             multiply(&bias[1..]).unwrap_err();

@@ -89,6 +89,11 @@ impl<'a> Threads<'a> {
         }
     }
 
+    /// Returns the number of threads that may share a loop, this one included.
+    pub(crate) fn n_threads(self) -> usize {
+        self.pool().map_or(1, IntraOpPool::n_threads)
+    }
+
     /// Returns the same resources without the pool, for the body of a loop that already runs on
     /// several threads.
     #[must_use]
@@ -203,12 +208,40 @@ impl<'a> Threads<'a> {
         grain: usize,
         fill: &(dyn Fn(usize, &mut [T]) + Sync),
     ) {
-        let work_ns = out.len().saturating_mul(GRAIN_NS) / grain.max(1);
-        let work_ns = u64::try_from(work_ns).unwrap_or(u64::MAX);
+        let work_ns = work_ns(out.len(), grain);
         match self.parts_for(work_ns) {
             0 | 1 => self.fill_pieces(0, out, unit, work_ns, fill),
-            n_parts => self.fill_parts(out, unit, n_parts, work_ns, fill),
+            n_parts => {
+                let len = out.len().div_ceil(n_parts).max(1);
+                let len = len.next_multiple_of(unit.max(1));
+                self.fill_parts(out, unit, len, work_ns, fill);
+            }
         }
+    }
+
+    /// Like [`Self::try_fill`], with parts of `part_len(n_parts)` elements, where `n_parts` is what
+    /// the work is worth. Parts begin at multiples of that.
+    ///
+    /// # Errors
+    /// One of the errors that `fill` returned.
+    pub(crate) fn try_fill_in<T, F>(
+        self,
+        out: &mut [T],
+        grain: usize,
+        part_len: impl FnOnce(usize) -> usize,
+        fill: F,
+    ) -> Result<(), KernelError>
+    where
+        T: Send,
+        F: Fn(usize, &mut [T]) -> Result<(), KernelError> + Sync,
+    {
+        let work_ns = work_ns(out.len(), grain);
+        let n_parts = self.parts_for(work_ns);
+        if n_parts < 2 {
+            return fill(0, out);
+        }
+        let len = part_len(n_parts).max(1);
+        first_error(fill, |fill| self.fill_parts(out, len, len, work_ns, &fill))
     }
 
     /// Like [`Self::fill`], for a `fill` that may fail.
@@ -226,16 +259,7 @@ impl<'a> Threads<'a> {
         T: Send,
         F: Fn(usize, &mut [T]) -> Result<(), KernelError> + Sync,
     {
-        let failure = OnceLock::new();
-        self.fill(out, unit, grain, |start, part| {
-            if failure.get().is_none()
-                && let Err(error) = fill(start, part)
-            {
-                // One of several errors is enough.
-                let _ = failure.set(error);
-            }
-        });
-        failure.into_inner().map_or(Ok(()), Err)
+        first_error(fill, |fill| self.fill(out, unit, grain, fill))
     }
 
     /// The parallel half of [`Threads::fill`].
@@ -243,15 +267,10 @@ impl<'a> Threads<'a> {
         self,
         out: &mut [T],
         unit: usize,
-        n_parts: usize,
+        len: usize,
         work_ns: u64,
         fill: &(dyn Fn(usize, &mut [T]) + Sync),
     ) {
-        let len = out
-            .len()
-            .div_ceil(n_parts)
-            .max(1)
-            .next_multiple_of(unit.max(1));
         let parts: Vec<Mutex<&mut [T]>> = out.chunks_mut(len).map(Mutex::new).collect();
         let part_ns = work_ns / parts.len().max(1) as u64;
         self.for_each(work_ns, parts.len(), |part| {
@@ -294,6 +313,29 @@ impl<'a> Threads<'a> {
             (at, rest) = (at + n, others);
         }
     }
+}
+
+/// Returns the time of `n` elements, of which `grain` take [`GRAIN_NS`].
+fn work_ns(n: usize, grain: usize) -> u64 {
+    let work_ns = n.saturating_mul(GRAIN_NS) / grain.max(1);
+    u64::try_from(work_ns).unwrap_or(u64::MAX)
+}
+
+/// Runs a loop over parts whose body may fail. One of several errors is enough; later parts are
+/// skipped.
+fn first_error<T>(
+    body: impl Fn(usize, &mut [T]) -> Result<(), KernelError> + Sync,
+    run: impl FnOnce(&(dyn Fn(usize, &mut [T]) + Sync)),
+) -> Result<(), KernelError> {
+    let failure = OnceLock::new();
+    run(&|start, part| {
+        if failure.get().is_none()
+            && let Err(error) = body(start, part)
+        {
+            let _ = failure.set(error);
+        }
+    });
+    failure.into_inner().map_or(Ok(()), Err)
 }
 
 impl fmt::Debug for Threads<'_> {

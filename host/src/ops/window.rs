@@ -49,11 +49,15 @@ pub(super) fn ops() -> Vec<OpDef> {
             .with_work(convolution_work),
         op("DepthwiseConv2dNative", "input: T, filter: T", "output: T", DEPTHWISE)
             .with_shape(convolved_by_channel)
-            .with_work(|context, outputs| {
-                let filter = context.shape(1);
-                let taps = filter.dim(0).zip(filter.dim(1));
-                window_work(context, outputs, 2.0, taps)
-            }),
+            .with_work(work_by_channel),
+        op(
+            "_FusedDepthwiseConv2dNative",
+            "input: T, filter: T, args: num_args * T",
+            "output: T",
+            &format!("{DEPTHWISE}; num_args: int >= 0; fused_ops: list(string) = []; epsilon: float = 0.0001; leakyrelu_alpha: float = 0.2"),
+        )
+            .with_shape(convolved_by_channel)
+            .with_work(work_by_channel),
         op("Conv2DBackpropInput", "input_sizes: int32, filter: T, out_backprop: T", "output: T", CONV)
             .with_shape(|context| spelled(context, 0, 2))
             .with_work(|context, outputs| {
@@ -116,6 +120,12 @@ pub(super) fn ops() -> Vec<OpDef> {
         );
     }
     ops
+}
+
+fn work_by_channel(context: &InferenceContext<'_>, outputs: &[Output]) -> Work {
+    let filter = context.shape(1);
+    let taps = filter.dim(0).zip(filter.dim(1));
+    window_work(context, outputs, 2.0, taps)
 }
 
 /// Window attributes: step, dilation and padding of each spatial axis (height, width).

@@ -1,12 +1,17 @@
 //! Calls that need `unsafe`. All arguments are checked views; no other module handles pointers.
 
+mod depthwise;
+mod epilogue;
 mod gemm;
 mod prepacked;
 mod vectorize;
 
+pub(crate) use depthwise::DepthwiseLine;
+pub(crate) use depthwise::ImageLine;
+pub(crate) use depthwise::is_in_registers;
+pub use epilogue::Epilogue;
 pub(crate) use gemm::GemmElement;
 pub(crate) use gemm::gemm;
-pub use prepacked::Epilogue;
 pub(crate) use prepacked::Prepacked;
 pub(crate) use prepacked::RowStarts;
 pub(crate) use prepacked::Rows;

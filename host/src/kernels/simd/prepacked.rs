@@ -22,12 +22,17 @@ use crate::device::Activation;
 use crate::kernels::MatrixMut;
 use crate::kernels::MatrixView;
 use crate::kernels::Threads;
+use crate::kernels::simd::epilogue::Epilogue;
+use crate::kernels::simd::epilogue::activate;
 use crate::kernels::simd::gemm::Target;
 use crate::kernels::simd::gemm::estimate_ns;
 use crate::kernels::simd::gemm::share;
 
 /// Maximum number of rows of a tile.
 const ROWS_MAX: usize = 8;
+
+/// Columns of a usual panel.
+const PANEL_COLUMNS: usize = 64;
 
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
@@ -68,16 +73,6 @@ pub(crate) struct Prepacked<'a> {
     data: &'a [f32],
     inner: usize,
     columns: usize,
-}
-
-/// What is computed of each element of a result before it is written: `activation(sum + bias)`,
-/// with a bias per column.
-#[derive(Debug, Clone, Copy)]
-pub struct Epilogue<'a> {
-    /// One value per column.
-    pub bias: &'a [f32],
-    /// What follows the sum.
-    pub activation: Activation,
 }
 
 impl RowStarts<'_> {
@@ -231,8 +226,8 @@ pub(crate) fn matmul_prepacked(
         "the result has its shape"
     );
     assert!(
-        epilogue.is_none_or(|epilogue| epilogue.bias.len() == rhs.columns),
-        "the bias has its columns"
+        epilogue.is_none_or(|epilogue| epilogue.fits(n_rows, rhs.columns)),
+        "the epilogue has its rows and columns"
     );
     let row_stride = out.row_stride();
     let out = Target(out.data_mut().as_mut_ptr());
@@ -252,24 +247,47 @@ pub(crate) fn matmul_prepacked(
     let work_ns = estimate_ns(n_rows, inner, rhs.columns);
     let n_parts = threads.pieces_for(work_ns);
     if n_parts < 2 {
-        compute(0..n_rows, 0..n_panels);
-    } else if n_panels >= n_parts.min(n_rows.div_ceil(ROWS_MAX)) {
-        // Each part reads its own slice of the right side.
-        let n_slices = n_parts.min(n_panels);
-        // A slice that would take too long is divided into several parts.
-        let n_bands = (n_parts / n_slices).min(n_rows.div_ceil(ROWS_MAX)).max(1);
-        threads.for_each(work_ns, n_slices * n_bands, |part| {
-            let (slice, band) = (part / n_bands, part % n_bands);
-            compute(
-                share(n_rows, band, n_bands, ROWS_MAX),
-                share(n_panels, slice, n_slices, 1),
-            );
-        });
-    } else {
-        threads.for_each(work_ns, n_parts, |part| {
-            compute(share(n_rows, part, n_parts, ROWS_MAX), 0..n_panels);
-        });
+        return compute(0..n_rows, 0..n_panels);
     }
+    let lanes = lanes_for(rhs.columns);
+    let unit = tile_rows(lanes, panel_vectors(lanes).min(rhs.columns.div_ceil(lanes)));
+    let n_threads = threads.n_threads();
+    let (n_slices, n_bands) = split(n_rows.div_ceil(unit), unit, n_panels, n_parts, n_threads);
+    threads.for_each(work_ns, n_slices * n_bands, |part| {
+        let (slice, band) = (part / n_bands, part % n_bands);
+        compute(
+            share(n_rows, band, n_bands, unit),
+            share(n_panels, slice, n_slices, 1),
+        );
+    });
+}
+
+/// Divides `n_tiles` tiles of `rows` rows in each of `n_panels` panels into at least `n_parts`
+/// parts: slices of the panels, and bands of the tiles. Each band reads the panels, and each slice
+/// the rows. Threads have nearly the same to do, and little is read twice; then more parts are
+/// better, because threads may be late.
+fn split(
+    n_tiles: usize,
+    rows: usize,
+    n_panels: usize,
+    n_parts: usize,
+    n_threads: usize,
+) -> (usize, usize) {
+    let mut best = (usize::MAX, (1, 1));
+    for n_slices in (1..=n_panels.min(n_parts)).rev() {
+        let n_bands = n_parts.div_ceil(n_slices).min(n_tiles).max(1);
+        let part = n_panels.div_ceil(n_slices) * n_tiles.div_ceil(n_bands);
+        let n_rounds = (n_slices * n_bands).div_ceil(n_threads);
+        // In units of a tile of one panel. To read a panel from a shared cache takes as long as
+        // one.
+        let panels_read = n_panels * n_bands;
+        let rows_read = n_tiles * n_slices * rows / PANEL_COLUMNS;
+        let cost = n_rounds * part + (panels_read + rows_read) / n_threads;
+        if cost < best.0 {
+            best = (cost, (n_slices, n_bands));
+        }
+    }
+    best.1
 }
 
 /// A block of the result: some rows, in the columns of some panels.
@@ -358,9 +376,13 @@ impl SimdOp for Block<'_> {
                 let tile = Tile {
                     rows,
                     segments: self.lhs.segments,
-                    epilogue: self.epilogue.map(|epilogue| Epilogue {
+                    epilogue: self.epilogue.map(|epilogue| TileEpilogue {
                         bias: &epilogue.bias[first..first + n_columns],
-                        ..epilogue
+                        addend: epilogue
+                            .addend
+                            .map(|addend| &addend[row * self.rhs.columns + first..]),
+                        addend_stride: self.rhs.columns,
+                        activation: epilogue.activation,
                     }),
                     panel: data.as_ptr(),
                     ahead: next
@@ -420,13 +442,23 @@ fn prefetch(address: *const f32) {
     let _ = address;
 }
 
+/// The epilogue of a tile.
+#[derive(Debug, Clone, Copy)]
+struct TileEpilogue<'a> {
+    /// The bias of the panel's columns.
+    bias: &'a [f32],
+    /// From the tile's first element on, with rows `addend_stride` elements apart.
+    addend: Option<&'a [f32]>,
+    addend_stride: usize,
+    activation: Activation,
+}
+
 /// Some rows of one panel's columns.
 #[derive(Debug, Clone, Copy)]
 struct Tile<'a> {
     rows: [*const f32; ROWS_MAX],
     segments: &'a [Segment],
-    /// The bias of the panel's columns.
-    epilogue: Option<Epilogue<'a>>,
+    epilogue: Option<TileEpilogue<'a>>,
     panel: *const f32,
     /// What is fetched into the cache meanwhile.
     ahead: *const f32,
@@ -481,6 +513,22 @@ macro_rules! add_products {
     }};
 }
 
+/// Loads a vector, or the `n_left` elements of one that there are.
+///
+/// # Safety
+/// There are `n_left` elements.
+#[inline(always)]
+unsafe fn load<I: Isa>(isa: I, from: *const f32, n_left: usize) -> I::F32 {
+    let ops = isa.f32();
+    if n_left >= ops.len() {
+        // SAFETY: a whole vector.
+        unsafe { ops.load_ptr(from) }
+    } else {
+        // SAFETY: as many as the mask has.
+        unsafe { ops.load_ptr_mask(from, ops.first_n_mask(n_left)) }
+    }
+}
+
 impl Tile<'_> {
     /// Computes the tile with `U` sums per element of the result: a core starts a multiplication
     /// before the previous ones have ended, so it needs some eight sums that do not depend on each
@@ -523,28 +571,22 @@ impl Tile<'_> {
             });
         }
         let n_whole = self.n_columns / lanes;
-        if let Some(Epilogue { bias, activation }) = self.epilogue {
-            let (zero, six) = (ops.zero(), ops.splat(6.0));
+        if let Some(epilogue) = &self.epilogue {
+            let TileEpilogue {
+                bias, activation, ..
+            } = *epilogue;
             for v in 0..V {
-                let start = bias[v * lanes..].as_ptr();
-                let bias = if v < n_whole {
-                    // SAFETY: there is one per column.
-                    unsafe { ops.load_ptr(start) }
-                } else {
-                    let mask = ops.first_n_mask(self.n_columns - v * lanes);
-                    // SAFETY: as many as the mask has.
-                    unsafe { ops.load_ptr_mask(start, mask) }
-                };
+                let n_left = self.n_columns - v * lanes;
+                // SAFETY: there is one per column.
+                let bias = unsafe { load(isa, bias[v * lanes..].as_ptr(), n_left) };
                 for_rows!(r, {
                     let mut sum = ops.add(sums[r][v], bias);
-                    // NaN is neither less nor greater, and stays.
-                    if activation != Activation::None {
-                        sum = ops.select(zero, sum, ops.lt(sum, zero));
+                    if let Some(addend) = epilogue.addend {
+                        let from = addend[r * epilogue.addend_stride + v * lanes..].as_ptr();
+                        // SAFETY: the addend has the rows and columns of the tile.
+                        sum = ops.add(sum, unsafe { load(isa, from, n_left) });
                     }
-                    if activation == Activation::Relu6 {
-                        sum = ops.select(six, sum, ops.gt(sum, six));
-                    }
-                    sums[r][v] = sum;
+                    sums[r][v] = activate(isa, sum, activation);
                 });
             }
         }

@@ -1,6 +1,8 @@
 //! Depthwise and transposed convolutions.
 
 use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::fused::EpilogueOps;
+use crate::backend::cpu::kernels::fused::output_with;
 use crate::backend::cpu::kernels::nn::CONVOLVED;
 use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
@@ -17,6 +19,8 @@ use crate::device::KernelRegistry;
 use crate::kernels::MatmulElement;
 use crate::kernels::Real;
 use crate::kernels::Threads;
+use crate::tensor::DType;
+use crate::tensor::Element;
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     registry.register(
@@ -34,8 +38,17 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 
 /// TensorFlow `DepthwiseConv2dNative`, channels last.
 fn depthwise(node: &KernelConstruction<'_>) -> Made {
+    depthwise_with(node, None)
+}
+
+/// The same, and the epilogue of a fused node, if the images are `float`.
+pub(super) fn depthwise_with(node: &KernelConstruction<'_>, epilogue: Option<EpilogueOps>) -> Made {
     let windows = UndilatedWindows::of_depthwise(node)?;
-    dispatch_real!(type_attr(node, "T")?, T => kernel(move |context| convolve::<T>(context, windows)))
+    dispatch_real!(type_attr(node, "T")?, T => if T::DTYPE == DType::F32 {
+        kernel(move |context| convolve_floats(context, windows, epilogue))
+    } else {
+        kernel(move |context| convolve::<T>(context, windows))
+    })
 }
 
 fn convolve<T: Real>(
@@ -47,6 +60,19 @@ fn convolve<T: Real>(
     let (x, f) = (input.as_slice::<T>()?, filter.as_slice::<T>()?);
     output(context, shape, |out| {
         plan.apply(x, f, out, Threads::of(context))
+    })
+}
+
+fn convolve_floats(
+    context: &KernelContext<'_>,
+    windows: UndilatedWindows,
+    epilogue: Option<EpilogueOps>,
+) -> Result<(), KernelError> {
+    let (input, filter) = (context.input(0)?, context.input(1)?);
+    let (plan, shape) = depthwise_plan(windows, input.shape(), filter.shape())?;
+    let (x, f) = (input.as_slice()?, filter.as_slice()?);
+    output_with(context, epilogue, &shape, |epilogue, out| {
+        plan.apply_with(x, f, epilogue, out, Threads::of(context))
     })
 }
 

@@ -1,11 +1,14 @@
-//! Fused kernels: TensorFlow's `_FusedMatMul` and `_FusedConv2D`.
+//! Fused kernels: TensorFlow's `_FusedMatMul`, `_FusedConv2D` and `_FusedDepthwiseConv2dNative`.
 
+use crate::backend::cpu::kernels::conv;
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::math;
 use crate::backend::cpu::kernels::nn;
-use crate::backend::fuse::activation;
+use crate::backend::fuse::Epilogues;
+use crate::backend::fuse::bad_fused_ops;
 use crate::backend::fuse::check_bias;
 use crate::backend::fuse::fuse_epilogues;
+use crate::backend::fuse::fused_ops;
 use crate::backend::host_kernels::Made;
 use crate::backend::plan::attr::type_attr;
 use crate::backend::types::REALS;
@@ -17,6 +20,7 @@ use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::device::PartitionGraph;
+use crate::kernels::Broadcast;
 use crate::kernels::Number;
 use crate::kernels::Threads;
 use crate::kernels::epilogue;
@@ -28,20 +32,27 @@ use crate::tensor::Tensor;
 
 /// Fuses the nodes of a CPU device for which this module has kernels.
 pub(in crate::backend::cpu) fn fuse(graph: &mut PartitionGraph<'_>) {
-    fuse_epilogues(graph, &REALS, is_activation);
+    let epilogues = Epilogues {
+        types: &REALS,
+        added_types: &[DType::F32],
+        has_depthwise: true,
+        is_activation,
+    };
+    fuse_epilogues(graph, epilogues);
 }
 
 fn is_activation(op: &str) -> bool {
     matches!(op, "Relu" | "Relu6")
 }
 
+/// Makes the kernel of an op. If there is an epilogue, its `float` kernels compute that, too.
+type MakeBase = fn(&KernelConstruction<'_>, Option<EpilogueOps>) -> Made;
+
 pub(super) fn register(registry: &mut KernelRegistry) {
     for (op, base) in [
-        (
-            "_FusedMatMul",
-            math::mat_mul_with as fn(&KernelConstruction<'_>, Option<Activation>) -> Made,
-        ),
+        ("_FusedMatMul", math::mat_mul_with as MakeBase),
         ("_FusedConv2D", nn::conv_2d_with),
+        ("_FusedDepthwiseConv2dNative", conv::depthwise_with),
     ] {
         registry.register(
             def(op)
@@ -51,26 +62,39 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     }
 }
 
-/// A matmul or convolution with a bias, which is the input after its operands, and the activation
-/// that follows. Those of `float` compute both themselves.
+/// What follows the bias of a fused node. The bias is the input after the operands of its first op,
+/// and the addend the one after that.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EpilogueOps {
+    has_addend: bool,
+    activation: Activation,
+}
+
+/// A matmul or convolution of another type than `float`, with a bias and the activation that
+/// follows.
 struct Fused {
     base_kernel: Box<dyn Kernel>,
     dtype: DType,
     activation: Activation,
 }
 
-fn fused(
-    node: &KernelConstruction<'_>,
-    base: fn(&KernelConstruction<'_>, Option<Activation>) -> Made,
-) -> Made {
-    let activation = match activation(node, is_activation)? {
+fn fused(node: &KernelConstruction<'_>, base: MakeBase) -> Made {
+    let follow = fused_ops(node, is_activation)?;
+    let activation = match follow.activation {
         Some("Relu") => Activation::Relu,
         Some("Relu6") => Activation::Relu6,
         _ => Activation::None,
     };
     let dtype = type_attr(node, "T")?;
     if dtype == DType::F32 {
-        return base(node, Some(activation));
+        let epilogue = EpilogueOps {
+            has_addend: follow.has_addend,
+            activation,
+        };
+        return base(node, Some(epilogue));
+    }
+    if follow.has_addend {
+        return Err(bad_fused_ops(node));
     }
     Ok(Box::new(Fused {
         base_kernel: base(node, None)?,
@@ -79,25 +103,59 @@ fn fused(
     }))
 }
 
-/// Returns the epilogue of an execution with a result of this shape, if its kernel is a fused one.
-pub(super) fn epilogue_of<'a>(
-    context: &'a KernelContext<'_>,
-    activation: Option<Activation>,
+/// Sets output 0, of this shape before anything is added, to what `compute` writes. It gets the
+/// epilogue, if the node has one, and computes that as well.
+pub(super) fn output_with(
+    context: &KernelContext<'_>,
+    ops: Option<EpilogueOps>,
     shape: &Shape,
-) -> Result<Option<Epilogue<'a>>, KernelError> {
-    let Some(activation) = activation else {
-        return Ok(None);
+    compute: impl Fn(Option<Epilogue<'_>>, &mut [f32]) -> Result<(), KernelError>,
+) -> Result<(), KernelError> {
+    let Some(EpilogueOps {
+        has_addend,
+        activation,
+    }) = ops
+    else {
+        return context.fill_output(0, shape, |out| compute(None, out));
     };
     let bias = context.input(2)?;
     check_bias(bias.shape(), shape)?;
-    Ok(Some(Epilogue {
+    let epilogue = Epilogue {
         bias: bias.as_slice()?,
+        addend: None,
         activation,
-    }))
+    };
+    if !has_addend {
+        return context.fill_output(0, shape, |out| compute(Some(epilogue), out));
+    }
+    let addend = context.input(3)?;
+    let added = addend.as_slice::<f32>()?;
+    if addend.shape() == shape {
+        let epilogue = Epilogue {
+            addend: Some(added),
+            ..epilogue
+        };
+        return context.fill_output(0, shape, |out| compute(Some(epilogue), out));
+    }
+    // The graph did not say all dimensions, and one of the two is broadcast.
+    let plan = Broadcast::new(shape, addend.shape())?;
+    let threads = Threads::of(context);
+    let mut sums = threads.scratch::<f32>(shape.n_elements())?;
+    let biased = Epilogue {
+        activation: Activation::None,
+        ..epilogue
+    };
+    compute(Some(biased), &mut sums)?;
+    context.fill_output(0, plan.shape(), |out| {
+        plan.apply(&sums, added, out, threads, |x: f32, y: f32| {
+            epilogue::activate(x + y, activation)
+        });
+        Ok(())
+    })
 }
 
-/// Computes the epilogue of output 0, which has been set.
-pub(super) fn add_epilogue<T: Number + Element>(
+/// Computes the bias and the activation of output 0, which has been set.
+fn add_epilogue<T: Number + Element>(
     context: &KernelContext<'_>,
     activation: Activation,
 ) -> Result<(), KernelError> {

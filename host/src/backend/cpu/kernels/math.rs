@@ -1,8 +1,8 @@
 //! Elementwise arithmetic and matmuls.
 
 use crate::backend::cpu::kernels::def;
-use crate::backend::cpu::kernels::fused::add_epilogue;
-use crate::backend::cpu::kernels::fused::epilogue_of;
+use crate::backend::cpu::kernels::fused::EpilogueOps;
+use crate::backend::cpu::kernels::fused::output_with;
 use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
 use crate::backend::host_kernels::output;
@@ -15,7 +15,6 @@ use crate::backend::types::INTEGERS;
 use crate::backend::types::NUMBERS;
 use crate::backend::types::REALS;
 use crate::backend::types::with_complex;
-use crate::device::Activation;
 use crate::device::AllocatorAttributes;
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
@@ -35,6 +34,7 @@ use crate::kernels::Threads;
 use crate::kernels::binary;
 use crate::kernels::complex;
 use crate::kernels::complex::Complex;
+use crate::kernels::epilogue;
 use crate::kernels::matmul;
 use crate::kernels::unary;
 use crate::kernels::unary::RealFunction;
@@ -355,8 +355,8 @@ pub(super) fn mat_mul(node: &KernelConstruction<'_>) -> Made {
     mat_mul_with(node, None)
 }
 
-/// The same, and with an activation the epilogue of a fused node, if the matrices are `float`.
-pub(super) fn mat_mul_with(node: &KernelConstruction<'_>, activation: Option<Activation>) -> Made {
+/// The same, and the epilogue of a fused node, if the matrices are `float`.
+pub(super) fn mat_mul_with(node: &KernelConstruction<'_>, epilogue: Option<EpilogueOps>) -> Made {
     let transpose = matmul_attrs(node)?;
     dispatch!(
         type_attr(node, "T")?,
@@ -365,7 +365,7 @@ pub(super) fn mat_mul_with(node: &KernelConstruction<'_>, activation: Option<Act
             Complex64: Complex64, Complex128: Complex128,
         ],
         T => if T::DTYPE == DType::F32 {
-            Ok(Box::new(FloatMatMul { transpose, activation }))
+            Ok(Box::new(FloatMatMul { transpose, epilogue }))
         } else {
             kernel(move |context| matmul_of::<T>(context, transpose))
         }
@@ -375,32 +375,34 @@ pub(super) fn mat_mul_with(node: &KernelConstruction<'_>, activation: Option<Act
 /// A matmul of `float` matrices. A constant right side is prepacked.
 struct FloatMatMul {
     transpose: (bool, bool),
-    /// That of a fused node, whose bias is input 2.
-    activation: Option<Activation>,
+    /// That of a fused node.
+    epilogue: Option<EpilogueOps>,
 }
 
 impl Kernel for FloatMatMul {
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
+        let (a, b) = (context.input(0)?, context.input(1)?);
+        let [rows, inner, columns] = matmul_size(a.shape(), b.shape(), self.transpose)?;
+        let (shape, threads) = (Shape::from([rows, columns]), Threads::of(context));
         match context.prepacked_input(1) {
             Some(panels) if !self.transpose.0 => {
-                let (a, b) = (context.input(0)?, context.input(1)?);
-                let [rows, inner, columns] = matmul_size(a.shape(), b.shape(), self.transpose)?;
                 let lhs = MatrixView::row_major(a.as_slice::<f32>()?, rows, inner)?;
                 let panels = panels.as_slice::<f32>()?;
-                let shape = Shape::from([rows, columns]);
-                let epilogue = epilogue_of(context, self.activation, &shape)?;
-                let threads = Threads::of(context);
-                context.fill_output(0, &shape, |out| {
+                output_with(context, self.epilogue, &shape, |epilogue, out| {
                     let mut out = MatrixMut::new(out, rows, columns, columns)?;
                     matmul::matmul_prepacked(lhs, panels, epilogue, &mut out, threads)
                 })
             }
             _ => {
-                matmul_of::<f32>(context, self.transpose)?;
-                match self.activation {
-                    Some(activation) => add_epilogue::<f32>(context, activation),
-                    None => Ok(()),
-                }
+                let [lhs, rhs] = matrices::<f32>(context, self.transpose)?;
+                output_with(context, self.epilogue, &shape, |epilogue, out| {
+                    let mut product = MatrixMut::new(&mut *out, rows, columns, columns)?;
+                    f32::matmul(lhs, rhs, &mut product, threads)?;
+                    if let Some(epilogue) = epilogue {
+                        epilogue::apply_all(out, epilogue, threads);
+                    }
+                    Ok(())
+                })
             }
         }
     }

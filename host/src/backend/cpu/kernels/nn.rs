@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use crate::backend::cpu::kernels::def;
-use crate::backend::cpu::kernels::fused::add_epilogue;
-use crate::backend::cpu::kernels::fused::epilogue_of;
+use crate::backend::cpu::kernels::fused::EpilogueOps;
+use crate::backend::cpu::kernels::fused::output_with;
 use crate::backend::cpu::kernels::math;
 use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
@@ -18,7 +18,6 @@ use crate::backend::plan::pool::PoolWindows;
 use crate::backend::types::ARITHMETIC;
 use crate::backend::types::NUMBERS;
 use crate::backend::types::REALS;
-use crate::device::Activation;
 use crate::device::AllocatorAttributes;
 use crate::device::Kernel;
 use crate::device::KernelConstruction;
@@ -148,8 +147,8 @@ fn conv_2d(node: &KernelConstruction<'_>) -> Made {
     conv_2d_with(node, None)
 }
 
-/// The same, and with an activation the epilogue of a fused node, if the images are `float`.
-pub(super) fn conv_2d_with(node: &KernelConstruction<'_>, activation: Option<Activation>) -> Made {
+/// The same, and the epilogue of a fused node, if the images are `float`.
+pub(super) fn conv_2d_with(node: &KernelConstruction<'_>, epilogue: Option<EpilogueOps>) -> Made {
     let windows = ConvolutionWindows::new(node)?;
     dispatch!(
         type_attr(node, "T")?,
@@ -157,7 +156,7 @@ pub(super) fn conv_2d_with(node: &KernelConstruction<'_>, activation: Option<Act
         T => if T::DTYPE == DType::F32 {
             Ok(Box::new(FloatConvolution {
                 windows,
-                activation,
+                epilogue,
                 unpacked: OnceLock::new(),
             }))
         } else {
@@ -170,8 +169,8 @@ pub(super) fn conv_2d_with(node: &KernelConstruction<'_>, activation: Option<Act
 /// panels in each run.
 struct FloatConvolution {
     windows: ConvolutionWindows,
-    /// That of a fused node, whose bias is input 2.
-    activation: Option<Activation>,
+    /// That of a fused node.
+    epilogue: Option<EpilogueOps>,
     /// A prepacked filter in its original layout, if images turn out to need that.
     unpacked: OnceLock<Tensor>,
 }
@@ -200,27 +199,33 @@ impl Kernel for FloatConvolution {
     fn compute(&self, context: &mut KernelContext<'_>) -> Result<(), KernelError> {
         let shapes = (context.input(0)?.shape(), context.input(1)?.shape());
         let (convolution, shape) = self.windows.over(shapes.0, shapes.1)?;
-        if !convolution.is_dense() {
-            convolve_with::<f32>(context, self.filter(context)?, self.windows)?;
-            return match self.activation {
-                Some(activation) => add_epilogue::<f32>(context, activation),
-                None => Ok(()),
-            };
-        }
         let threads = Threads::of(context);
         let x = context.input(0)?.as_slice()?;
-        let epilogue = epilogue_of(context, self.activation, &shape)?;
+        let in_original_layout =
+            |filter: &[f32], epilogue: Option<Epilogue<'_>>, out: &mut [f32]| {
+                convolution.apply(x, filter, out, threads)?;
+                if let Some(epilogue) = epilogue {
+                    epilogue::apply_all(out, epilogue, threads);
+                }
+                Ok(())
+            };
+        if !convolution.is_dense() {
+            let filter = self.filter(context)?.as_slice()?;
+            return output_with(context, self.epilogue, &shape, |epilogue, out| {
+                in_original_layout(filter, epilogue, out)
+            });
+        }
         if let Some(panels) = context.prepacked_input(1) {
             let panels = panels.as_slice()?;
-            return output(context, shape, |out| {
+            return output_with(context, self.epilogue, &shape, |epilogue, out| {
                 convolution.apply_prepacked(x, panels, epilogue, out, threads)
             });
         }
         let filter = context.input(1)?;
         let matrix = filter_matrix(filter)?;
         let n_elements = matmul::prepacked_len(matrix.rows(), matrix.columns());
-        let f = filter.as_slice::<f32>()?;
-        output(context, shape, |out| {
+        let filter = filter.as_slice::<f32>()?;
+        output_with(context, self.epilogue, &shape, |epilogue, out| {
             // Scratch memory is allocated after the output, because plans account for tensors only.
             match n_elements.map(|n_elements| threads.scratch::<f32>(n_elements)) {
                 Some(Ok(mut panels)) => {
@@ -228,13 +233,7 @@ impl Kernel for FloatConvolution {
                     convolution.apply_prepacked(x, &panels, epilogue, out, threads)
                 }
                 // Without memory for the panels, the filter is used in its original layout.
-                _ => {
-                    convolution.apply(x, f, out, threads)?;
-                    if let Some(Epilogue { bias, activation }) = epilogue {
-                        epilogue::apply(out, bias, activation, threads);
-                    }
-                    Ok(())
-                }
+                _ => in_original_layout(filter, epilogue, out),
             }
         })
     }
@@ -276,15 +275,7 @@ fn convolve<T: MatmulElement>(
     context: &KernelContext<'_>,
     windows: ConvolutionWindows,
 ) -> Result<(), KernelError> {
-    convolve_with::<T>(context, context.input(1)?, windows)
-}
-
-fn convolve_with<T: MatmulElement>(
-    context: &KernelContext<'_>,
-    filter: &Tensor,
-    windows: ConvolutionWindows,
-) -> Result<(), KernelError> {
-    let x = context.input(0)?;
+    let (x, filter) = (context.input(0)?, context.input(1)?);
     let (convolution, shape) = windows.over(x.shape(), filter.shape())?;
     let (x, f) = (x.as_slice::<T>()?, filter.as_slice::<T>()?);
     output(context, shape, |out| {

@@ -17,6 +17,7 @@ pub(super) use kernel::register;
 pub(super) use program::with_functions_of_lanes;
 
 use super::kernels::epilogue;
+use crate::backend::fuse::Epilogues;
 use crate::backend::fuse::fuse_epilogues;
 use crate::device::ComputeTraits;
 use crate::device::PartitionGraph;
@@ -36,7 +37,13 @@ const RANK_MAX: usize = 8;
 /// Fuses nodes of a device that compiles programs. Matmuls are first fused with the nodes that
 /// follow them, because their sums are in registers.
 pub(in crate::backend) fn fuse(graph: &mut PartitionGraph<'_>, traits: &ComputeTraits) {
-    fuse_epilogues(graph, &epilogue::TYPES, epilogue::is_activation);
+    let epilogues = Epilogues {
+        types: &epilogue::TYPES,
+        added_types: &[],
+        has_depthwise: false,
+        is_activation: epilogue::is_activation,
+    };
+    fuse_epilogues(graph, epilogues);
     transposes::fuse(graph);
     region::fuse(graph, traits);
 }

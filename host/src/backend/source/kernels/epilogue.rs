@@ -3,8 +3,9 @@
 
 use super::tiles::Tiling;
 use super::unary;
-use crate::backend::fuse::activation;
+use crate::backend::fuse::bad_fused_ops;
 use crate::backend::fuse::check_bias;
+use crate::backend::fuse::fused_ops;
 use crate::backend::source::call::Call;
 use crate::backend::source::call::LazyFunction;
 use crate::backend::source::call::index;
@@ -52,8 +53,11 @@ impl Epilogue {
         dtype: DType,
         tiling: Tiling,
     ) -> Result<Self, KernelError> {
-        let activation = activation(node, is_activation)?;
-        let function = activation.and_then(unary::function_of_lanes);
+        let follow = fused_ops(node, is_activation)?;
+        if follow.has_addend {
+            return Err(bad_fused_ops(node));
+        }
+        let function = follow.activation.and_then(unary::function_of_lanes);
         let function = function.unwrap_or(SAME);
         let alone = tiling.source("tile.h", include_str!("../tile.h"), 1, 1)?;
         let source = with_activation(alone, function);
