@@ -5,6 +5,7 @@ use crate::kernels::Number;
 use crate::kernels::Real;
 use crate::kernels::Scratch;
 use crate::kernels::Threads;
+use crate::kernels::simd::vectorize;
 
 /// Minimum number of elements worth handing to another thread.
 const GRAIN: usize = 16 * 1024;
@@ -124,6 +125,9 @@ impl Channels {
 /// Channels after which a long loop over their neighbours checks whether the run was interrupted.
 const ASKING_CHANNELS: usize = 4096;
 
+/// A loop over the sums of more neighbours on each side may have to be interrupted.
+const FEW_NEIGHBOURS: usize = 64;
+
 /// Parameters of local response normalisation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LocalResponse {
@@ -157,6 +161,9 @@ impl LocalResponse {
         if out.is_empty() {
             return Ok(());
         }
+        if self.radius <= FEW_NEIGHBOURS {
+            return self.apply_near(x, channels, out, threads);
+        }
         threads.try_fill(out, channels, GRAIN / 4, |start, part| {
             let mut squares = threads.scratch::<f32>(channels)?;
             let rows = x[start..].chunks_exact(channels);
@@ -180,6 +187,58 @@ impl LocalResponse {
         })
     }
 
+    /// Computes the same where few channels are neighbours, in loops that are vectorized.
+    fn apply_near<T: Real<Wide = f32>>(
+        &self,
+        x: &[T],
+        channels: usize,
+        out: &mut [T],
+        threads: Threads<'_>,
+    ) -> Result<(), KernelError> {
+        let radius = self.radius;
+        threads.try_fill(out, channels, GRAIN, |start, part| {
+            // With zeros beyond the channels.
+            let mut squares = threads.scratch::<f32>(channels + 2 * radius)?;
+            let mut sums = threads.scratch::<f32>(channels)?;
+            let rows = x[start..].chunks_exact(channels);
+            for (out, x) in part.chunks_exact_mut(channels).zip(rows) {
+                vectorize::<f32, _>(|| {
+                    for (square, x) in squares[radius..].iter_mut().zip(x) {
+                        *square = x.widen() * x.widen();
+                    }
+                    sums.copy_from_slice(&squares[..channels]);
+                    for first in 1..=2 * radius {
+                        for (sum, square) in sums.iter_mut().zip(&squares[first..]) {
+                            *sum += square;
+                        }
+                    }
+                    self.scale(x, &mut sums, out);
+                });
+            }
+            Ok(())
+        })
+    }
+
+    /// Computes `x / (bias + alpha * sum)^beta`.
+    #[inline(always)]
+    fn scale<T: Real<Wide = f32>>(&self, x: &[T], sums: &mut [f32], out: &mut [T]) {
+        for sum in sums.iter_mut() {
+            *sum = self.bias + self.alpha * *sum;
+        }
+        // The usual exponents need no logarithm.
+        if self.beta == 1.0 {
+            divide(x, sums, out, |sum| sum);
+        } else if self.beta == 0.5 {
+            divide(x, sums, out, f32::sqrt);
+        } else if self.beta == 0.75 {
+            divide(x, sums, out, |sum| sum.sqrt() * sum.sqrt().sqrt());
+        } else {
+            for ((o, x), &sum) in out.iter_mut().zip(x).zip(&*sums) {
+                *o = T::narrow(x.widen() * self.factor(sum));
+            }
+        }
+    }
+
     fn factor(&self, sum: f32) -> f32 {
         if self.beta == 1.0 {
             1.0 / sum
@@ -189,5 +248,13 @@ impl LocalResponse {
             // Not `powf`, which accepts negative numbers if the exponent is whole.
             (-self.beta * sum.ln()).exp()
         }
+    }
+}
+
+/// Computes `x / root(sum)`.
+#[inline(always)]
+fn divide<T: Real<Wide = f32>>(x: &[T], sums: &[f32], out: &mut [T], root: impl Fn(f32) -> f32) {
+    for ((o, x), &sum) in out.iter_mut().zip(x).zip(sums) {
+        *o = T::narrow(x.widen() / root(sum));
     }
 }

@@ -48,13 +48,50 @@ pub fn selu(x: f64) -> f64 {
 }
 
 /// [`selu`] in single precision.
+#[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "constants, rounded once")]
 pub fn selu_f32(x: f32) -> f32 {
+    let below = SELU_SCALE_ALPHA as f32 * expm1_f32(x);
     if x < 0.0 {
-        SELU_SCALE_ALPHA as f32 * x.exp_m1()
+        below
     } else {
         SELU_SCALE as f32 * x
     }
+}
+
+/// Returns `e^x - 1` within 2 units in the last place, without the loss of digits near 0. Plain
+/// arithmetic, so that loops over it are vectorized.
+#[inline(always)]
+pub fn expm1_f32(x: f32) -> f32 {
+    // ln(2), with few digits so that multiples of it are exact, and the rest (as in `fdlibm`).
+    const LN_2_HIGH: f32 = 0.693_359_4;
+    const LN_2_LOW: f32 = -2.121_944_4e-4;
+    // In a number of this size the last bit is 1: the sum with it is rounded to a whole number.
+    const ROUND: f32 = 12_582_912.0;
+    const EXPONENT_BITS: u32 = f32::MANTISSA_DIGITS - 1;
+    const ONE_BITS: u32 = 1.0f32.to_bits();
+    // Beyond this the result is -1 or infinite. NaN stays.
+    let x = if x < -104.0 { -104.0 } else { x };
+    let x = if x > 89.0 { 89.0 } else { x };
+    // x = n ln(2) + r, |r| <= ln(2) / 2.
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
+    let r = x - n * LN_2_HIGH - n * LN_2_LOW;
+    // The series of e^r - 1: the next term is 1.5e-8 of the sum.
+    let series = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5];
+    let sum = series
+        .into_iter()
+        .fold(1.0f32 / 5040.0, |sum, term| sum * r + term);
+    let reduced = sum * r * r + r;
+    // 2^n as a product of two powers, because n may be 128. The low bits of `shifted` are n.
+    let whole = shifted.to_bits().wrapping_sub(ROUND.to_bits());
+    let half = ((whole as i32) >> 1) as u32;
+    let power = |n: u32| f32::from_bits((n << EXPONENT_BITS).wrapping_add(ONE_BITS));
+    let (first, second) = (power(half), power(whole.wrapping_sub(half)));
+    let large = (reduced + 1.0) * first * second - 1.0;
+    let small = reduced * first * second + (first * second - 1.0);
+    // From 2^25 on, the 1 is beyond the last digit, and 2^n may be infinite.
+    if n > 25.0 { large } else { small }
 }
 
 /// Returns the gradient of [`selu`] from that of its result, and the result.

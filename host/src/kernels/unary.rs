@@ -147,7 +147,7 @@ impl RealSlice for f32 {
             RealFunction::Cos => each(input, out, Self::cos),
             RealFunction::Erfc => by_double(input, out, libm::erfc),
             RealFunction::Log1p => each(input, out, Self::ln_1p),
-            RealFunction::Expm1 => each(input, out, Self::exp_m1),
+            RealFunction::Expm1 => vectorized(input, out, special::expm1_f32),
             RealFunction::Tan => each(input, out, Self::tan),
             RealFunction::Asin => each(input, out, Self::asin),
             RealFunction::Acos => each(input, out, Self::acos),
@@ -159,8 +159,11 @@ impl RealSlice for f32 {
             RealFunction::Atanh => by_double(input, out, libm::atanh),
             RealFunction::Softplus => each(input, out, special::softplus_f32),
             RealFunction::Softsign => each(input, out, |x| x / (1.0 + x.abs())),
-            RealFunction::Elu => each(input, out, |x| if x < 0.0 { x.exp_m1() } else { x }),
-            RealFunction::Selu => each(input, out, special::selu_f32),
+            RealFunction::Elu => vectorized(input, out, |x| {
+                let below = special::expm1_f32(x);
+                if x < 0.0 { below } else { x }
+            }),
+            RealFunction::Selu => vectorized(input, out, special::selu_f32),
             RealFunction::Sign => each(input, out, |x| {
                 if x > 0.0 {
                     1.0
@@ -254,6 +257,11 @@ fn each<T: Copy>(input: &[T], out: &mut [T], f: impl Fn(T) -> T) {
     for (o, &x) in out.iter_mut().zip(input) {
         *o = f(x);
     }
+}
+
+/// The same for an inlined function of plain arithmetic, without calls and early exits.
+fn vectorized(input: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32) {
+    vectorize::<f32, _>(|| each(input, out, f));
 }
 
 fn vector(function: &impl SimdUnaryOp<f32>, input: &[f32], out: &mut [f32]) {
