@@ -8,6 +8,7 @@
 mod edit;
 mod fold_batch_norms;
 mod fold_constants;
+mod fold_padding;
 
 use std::sync::Arc;
 
@@ -37,11 +38,13 @@ pub enum Pass {
     FoldConstants,
     /// Batch normalization, in one node or as arithmetic, becomes part of the weights and a bias.
     FoldBatchNorms,
+    /// Zeros around images become the padding of the convolution or pooling that reads them.
+    FoldPadding,
 }
 
 impl Pass {
     /// All passes, in order.
-    pub const ALL: [Self; 2] = [Self::FoldConstants, Self::FoldBatchNorms];
+    pub const ALL: [Self; 3] = [Self::FoldConstants, Self::FoldBatchNorms, Self::FoldPadding];
 
     /// Returns the pass of this name.
     pub fn find(name: &str) -> Option<Self> {
@@ -53,6 +56,7 @@ impl Pass {
         match self {
             Self::FoldConstants => "fold-constants",
             Self::FoldBatchNorms => "fold-batch-norms",
+            Self::FoldPadding => "fold-padding",
         }
     }
 }
@@ -140,6 +144,7 @@ pub fn optimize(
         match pass {
             Pass::FoldConstants => fold_constants::fold_constants(&mut edit, tools),
             Pass::FoldBatchNorms => fold_batch_norms::fold_batch_norms(&mut edit),
+            Pass::FoldPadding => fold_padding::fold_padding(&mut edit),
         }
         // A graph that cannot be assembled, because a name is in use, remains as it is.
         if let Ok(Some(edited)) = edit.finish() {
