@@ -635,7 +635,8 @@ fn a_worker_answers_each_line_and_survives_errors() {
 #[needs(Python)]
 fn the_driver_of_the_peers_runs_without_them() {
     let folder = folder();
-    let absent = "TensorFlow\tremedy 1\nONNX Runtime\tremedy 2\nStarPU\tremedy 3\n";
+    let absent = "TensorFlow\tremedy 1\nONNX Runtime\tremedy 2\n\
+                  OpenVINO\tremedy 3\nStarPU\tremedy 4\n";
     fs::write(folder.path().join("absent"), absent).expect("written");
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/peers");
     let output = Command::new("python3")
@@ -654,7 +655,8 @@ fn the_driver_of_the_peers_runs_without_them() {
         "latency: tiny_add | 1 | us |",
         "requests: mlp, 8 callers | 1 | 1/s |",
         "p99: mlp, 2 callers | 1 | us |",
-        "StarPU is absent: remedy 3",
+        "OpenVINO is absent: remedy 3",
+        "StarPU is absent: remedy 4",
     ] {
         assert!(stdout.contains(expected), "no `{expected}` in\n{stdout}");
     }

@@ -19,17 +19,20 @@ use super::saved_model::GraphPath;
 use super::table::Table;
 use super::units::count;
 use super::units::show_bytes;
+use crate::device::DeviceSet;
 use crate::files;
 use crate::functions::is_call;
 use crate::graph::Argument;
 use crate::graph::Signature;
 use crate::import::ImportOptions;
+use crate::optimize::GraphSize;
 use crate::registry::Registry;
 use crate::saved_model::GraphSummary;
 use crate::saved_model::SavedModel;
 use crate::saved_model::SavedModelError;
 use crate::saved_model::SavedModelOptions;
 use crate::saved_model::VariableInfo;
+use crate::session::Session;
 
 #[derive(Debug, Args)]
 pub(super) struct InspectCommand {
@@ -38,6 +41,9 @@ pub(super) struct InspectCommand {
     graph: PathBuf,
     #[command(flatten)]
     model: ModelArgs,
+    /// Show what each pass of the optimizer changes.
+    #[arg(long)]
+    passes: bool,
 }
 
 /// Everything that `--json` prints.
@@ -50,6 +56,23 @@ struct Report {
     variables: Vec<VariableRow>,
     functions: Vec<FunctionRow>,
     ops: Vec<OpRow>,
+    /// With `--passes`.
+    passes: Option<Vec<PassRow>>,
+}
+
+/// What a pass of the optimizer changes.
+#[derive(Debug, Serialize)]
+struct PassRow {
+    pass: &'static str,
+    before: SizeRow,
+    after: SizeRow,
+}
+
+#[derive(Debug, Serialize)]
+struct SizeRow {
+    n_nodes: usize,
+    flops: f64,
+    traffic_bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -135,6 +158,7 @@ pub(super) fn run(
         }
     };
     let functions = summary.functions.iter();
+    let passes = command.passes.then(|| pass_rows(command, registry));
     let report = Report {
         name: name_of(&command.graph),
         model,
@@ -147,6 +171,7 @@ pub(super) fn run(
                 n_nodes: *n_nodes,
             })
             .collect(),
+        passes: passes.transpose()?,
     };
     report.show(output)?;
     output.json(&report)?;
@@ -231,6 +256,31 @@ fn op_rows(summary: &GraphSummary, registry: &Registry) -> Vec<OpRow> {
     .collect()
 }
 
+/// Applies the passes to the graph, as `place` and `run` do. They need no device.
+fn pass_rows(command: &InspectCommand, registry: &Registry) -> Result<Vec<PassRow>> {
+    let builder = Session::builder()
+        .with_registry(registry.clone())
+        .with_devices(DeviceSet::default());
+    let builder = match GraphPath::of(&command.graph)? {
+        GraphPath::GraphDef => builder.with_graph_def_file(&command.graph),
+        GraphPath::SavedModel(folder) => {
+            builder.with_saved_model(folder, command.model.to_options())
+        }
+    };
+    let size = |size: GraphSize| SizeRow {
+        n_nodes: size.n_nodes,
+        flops: size.flops,
+        traffic_bytes: size.traffic_bytes,
+    };
+    let reports = builder.pass_reports()?.into_iter();
+    let rows = reports.map(|report| PassRow {
+        pass: report.pass.name(),
+        before: size(report.before),
+        after: size(report.after),
+    });
+    Ok(rows.collect())
+}
+
 /// Ops whose outputs are fed.
 const PLACEHOLDERS: [&str; 2] = ["Placeholder", "PlaceholderV2"];
 
@@ -259,7 +309,11 @@ impl Report {
             };
             table.add_row([row.op.clone(), row.n_nodes.to_string(), lacking]);
         }
-        output.table(&table)
+        output.table(&table)?;
+        match &self.passes {
+            Some(passes) => show_passes(passes, output),
+            None => Ok(()),
+        }
     }
 
     fn show_variables(&self, output: &mut Output) -> Result<()> {
@@ -291,6 +345,36 @@ impl Report {
         }
         output.table(&table)
     }
+}
+
+fn show_passes(passes: &[PassRow], output: &mut Output) -> Result<()> {
+    if passes.is_empty() {
+        return output.line("\nno pass of the optimizer changes the graph");
+    }
+    output.line("\nthe optimizer, pass by pass:")?;
+    let head = ["pass", "nodes", "FLOP", "bytes read and written"];
+    let mut table = Table::new(head).with_numbers(&[1, 2, 3]);
+    let change = |before: String, after: String| format!("{before} -> {after}");
+    for PassRow {
+        pass,
+        before,
+        after,
+    } in passes
+    {
+        table.add_row([
+            (*pass).to_owned(),
+            change(before.n_nodes.to_string(), after.n_nodes.to_string()),
+            change(
+                format!("{:.4e}", before.flops),
+                format!("{:.4e}", after.flops),
+            ),
+            change(
+                show_bytes(before.traffic_bytes),
+                show_bytes(after.traffic_bytes),
+            ),
+        ]);
+    }
+    output.table(&table)
 }
 
 impl ModelRow {

@@ -32,6 +32,7 @@ use crate::functions;
 use crate::graph::Graph;
 use crate::ops::OpRegistry;
 use crate::optimize::Pass;
+use crate::optimize::PassReport;
 use crate::optimize::Tools;
 use crate::optimize::optimize;
 use crate::trace::describe_metrics;
@@ -165,6 +166,18 @@ impl SessionBuilder {
             member,
             given,
         }))
+    }
+
+    /// Returns what each pass of the optimizer changes in the graph. Places nothing.
+    ///
+    /// # Errors
+    /// The errors of [`Self::build`] for the graph and the devices.
+    pub fn pass_reports(mut self) -> Result<Vec<PassReport>, Error> {
+        let clock = &mut StageClock::default();
+        let (graph, ops) = self.open_graph(clock)?;
+        let (_, kernels) = self.open_devices()?;
+        let (_, given) = self.optimize(graph, &ops, &kernels, clock);
+        Ok(given.map_or_else(Vec::new, |given| given.passes))
     }
 
     /// Opens the inputs of placement, and places nothing.

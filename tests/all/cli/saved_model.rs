@@ -177,3 +177,30 @@ fn inspect_shows_what_a_model_consists_of() {
         assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
 }
+
+#[test]
+fn inspect_shows_what_each_pass_changes() {
+    let json = |path: &str| {
+        let line = "inspect {} --passes --json";
+        let report = placewright(args(line, &[path])).expect(0).json();
+        check("inspect", &report);
+        report["passes"].as_array().expect("passes").clone()
+    };
+    assert!(json(&super::model("tiny_add.pb")).is_empty());
+    let graph = super::model("small_cnn_fbn.skel.pb");
+    let passes = json(&graph);
+    let names: Vec<&str> = passes
+        .iter()
+        .filter_map(|row| row["pass"].as_str())
+        .collect();
+    assert!(names.contains(&"fold-batch-norms"), "{names:?}");
+    for pass in &passes {
+        let size = |side: &str, what: &str| pass[side][what].as_f64().expect("a number");
+        assert!(size("after", "n_nodes") < size("before", "n_nodes"));
+        assert!(size("after", "flops") <= size("before", "flops"));
+    }
+    let shown = placewright(args("inspect {} --passes", &[&graph]));
+    let shown = shown.expect(0).stdout;
+    assert!(shown.contains("fold-batch-norms"), "{shown}");
+    json(&saved("counter"));
+}
