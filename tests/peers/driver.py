@@ -20,6 +20,23 @@ ROOT = HERE.parent.parent
 OURS = "Placewright"
 NODES = 10_000
 MODELS = ["tiny_add", "mlp", "lenet", "bert_tiny", "wide_branch"]
+# Names for several models.
+LISTS = {
+    "nets": [
+        "mlp",
+        "lenet",
+        "small_cnn_fbn",
+        "mobilenet_v2",
+        "resnet50",
+        "resnet50_fbn",
+        "inception_v3",
+        "bert_tiny",
+        "bert_base",
+        "lstm20",
+        "gpt2_small",
+        "wide_branch",
+    ],
+}
 SERVED = ["mlp", "bert_tiny"]
 # Graphs of loops.py, with the number of iterations, branches or calls that times are divided by.
 CONTROL_FLOW = {
@@ -52,7 +69,17 @@ PARTS = ["dispatch", "models", "control", "serve"]
 # The settings to try for each peer; the fastest in a trial takes part.
 TENSORFLOW = ["default", "one-op", "single-threaded"]
 ONNX_RUNTIME = ["sequential", "sequential no-spin", "parallel", "parallel no-spin"]
+OPENVINO = ["latency", "latency no-pin"]
+OPENVINO_SERVED = [*OPENVINO, "throughput", "throughput no-pin"]
 STARPU = ["eager", "lws", "dmda"]
+# Concurrent operators need two threads, and one thread has none to wait for.
+NEED_TWO_THREADS = {"one-op", "sequential no-spin", "parallel", "parallel no-spin"}
+
+# The peers that read ONNX: the worker's name for each, and the library in its Python package.
+READ_ONNX = {
+    "ONNX Runtime": ("onnxruntime", "onnxruntime/capi/libonnxruntime.so*"),
+    "OpenVINO": ("openvino", "openvino/libs/libopenvino_c.so*"),
+}
 
 
 class Lineup:
@@ -88,11 +115,12 @@ class Lineup:
             return [self.args.placewright, "bench", "worker"]
         if framework == "TensorFlow":
             return [folder / "venv/bin/python", HERE / "tensorflow_worker.py"]
-        if framework == "ONNX Runtime":
-            libraries = sorted(folder.glob("venv/lib/python*/site-packages/onnxruntime/capi/libonnxruntime.so*"))
+        if framework in READ_ONNX:
+            name, pattern = READ_ONNX[framework]
+            libraries = sorted(folder.glob(f"venv/lib/python*/site-packages/{pattern}"))
             if not libraries:
-                raise WorkerError(f"there is no libonnxruntime.so in {folder / 'venv'}; remove that folder and run again")
-            return [folder / "onnxruntime/release/onnxruntime-worker", libraries[0]]
+                raise WorkerError(f"there is no {pattern} in {folder / 'venv'}; remove that folder and run again")
+            return [folder / "runtimes/release/runtimes-worker", name, libraries[0]]
         return [folder / "starpu-worker"]
 
     def environment(self):
@@ -134,7 +162,7 @@ def open_model(args, framework, model):
     given = ROOT / f"tests/models/{model}.npz"
     # Large models have no given results; sums in another order differ by more in them.
     given, tolerance = (given, 1e-5) if given.exists() else (f"{source}.npz", 1e-4)
-    if model in CONTROL_FLOW and framework != "ONNX Runtime":
+    if model in CONTROL_FLOW and framework not in READ_ONNX:
         graph, arrays = f"{source}.pb", f"{source}.npz"
     elif framework == OURS:
         graph, arrays = ROOT / f"tests/models/{model}.skel.pb", given
@@ -153,8 +181,7 @@ def open_dag(args, framework, case):
 def fastest(lineup, framework, settings, threads, command, trial, spread=False):
     """Returns the side that was fastest in a trial of its settings, opened; the others are closed."""
     if threads == 1:
-        # Concurrent operators need two threads, and one thread has none to wait for.
-        settings = [setting for setting in settings if setting in ("default", "single-threaded", "sequential")]
+        settings = [setting for setting in settings if setting not in NEED_TWO_THREADS]
     tried, failed = [], []
     for setting in settings:
         side = Side(lineup, framework, framework, setting, threads, spread)
@@ -301,6 +328,7 @@ class Bench:
             sides = [self.own_side(threads, command)]
             sides += self.opened(model, "TensorFlow", TENSORFLOW, threads, command, self.latency_trial)
             sides += self.opened(model, "ONNX Runtime", ONNX_RUNTIME, threads, command, self.latency_trial)
+            sides += self.opened(model, "OpenVINO", OPENVINO, threads, command, self.latency_trial)
             answers, others = self.measure(model, threads, sides, self.turn)
             self.add(row_of("latency", model, threads, "us", "median_ns", answers, others, sides, 1e-3))
             self.close(sides)
@@ -316,6 +344,7 @@ class Bench:
             sides = [self.own_side(threads, command)]
             sides += self.opened(model, "TensorFlow", TENSORFLOW, threads, command, self.latency_trial)
             sides += self.opened(model, "ONNX Runtime", ONNX_RUNTIME, threads, command, self.latency_trial)
+            sides += self.opened(model, "OpenVINO", OPENVINO, threads, command, self.latency_trial)
             answers, others = self.measure(model, threads, sides, self.turn)
             unit, scale = ("us", 1e-3) if count == 1 else ("ns/item", 1 / count)
             self.add(row_of("control flow", model, threads, unit, "median_ns", answers, others, sides, scale))
@@ -335,6 +364,7 @@ class Bench:
                 trial = lambda side: -side.worker.ask(ask)["requests_per_s"]
                 sides = [self.own_side(threads, command, spread=True)]
                 sides += self.opened(what, "ONNX Runtime", ONNX_RUNTIME, threads, command, trial, spread=True)
+                sides += self.opened(what, "OpenVINO", OPENVINO_SERVED, threads, command, trial, spread=True)
                 answers, others = self.measure(what, threads, sides, turn)
                 rate = row_of("requests", what, threads, "1/s", "requests_per_s", answers, others, sides, more_is_better=True)
                 self.add(rate)
@@ -360,7 +390,7 @@ def show_row(row):
 
 def show_table(rows):
     """Markdown: per peer its median and, in brackets, the ratio."""
-    names = ["TensorFlow", "ONNX Runtime"] + [f"StarPU {scheduler}" for scheduler in STARPU]
+    names = ["TensorFlow", *READ_ONNX] + [f"StarPU {scheduler}" for scheduler in STARPU]
     names = [name for name in names if any(name in row["peers"] for row in rows)]
     lines = [["work", "threads", "unit", "Placewright", *names, "others"]]
     lines.append(["---"] * 2 + ["---"] + ["---:"] * (len(names) + 2))
@@ -373,6 +403,36 @@ def show_table(rows):
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def summarize(rows):
+    """Returns, per number of threads, the geometric mean and the worst of the latency rows' ratios to the better of the peers that read ONNX.
+
+    The better one is that with the larger ratio, so the summary follows from the cells of the table.
+    """
+    ratios = {}
+    for row in rows:
+        of_peers = [row["peers"][name]["ratio"] for name in READ_ONNX if name in row["peers"]]
+        if row["kind"] == "latency" and of_peers:
+            ratios.setdefault(row["threads"], {})[row["what"]] = max(of_peers)
+    return [
+        {
+            "threads": threads,
+            "rows": len(of_rows),
+            "geometric_mean": statistics.geometric_mean(of_rows.values()),
+            "worst": max(of_rows.values()),
+            "worst_row": max(of_rows, key=of_rows.get),
+        }
+        for threads, of_rows in ratios.items()
+    ]
+
+
+def show_summary(part):
+    return (
+        f"latency, {part['threads']} thread{'s' if part['threads'] > 1 else ''}: {OURS}'s time divided by that of the better of "
+        f"{' and '.join(READ_ONNX)} has the geometric mean {part['geometric_mean']:.3f} over {part['rows']} rows, "
+        f"and is {part['worst']:.3f} at worst ({part['worst_row']})"
+    )
+
+
 def processor():
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -381,7 +441,7 @@ def processor():
 
 
 def make_models(args, lineup):
-    """Makes the files that TensorFlow and ONNX Runtime read."""
+    """Makes the files that TensorFlow, ONNX Runtime and OpenVINO read."""
     if not (args.folder / "venv/installed.txt").exists():
         return
     command = [args.folder / "venv/bin/python", HERE / "models.py", ROOT / "tests/models", args.folder / "models", str(NODES)]
@@ -390,20 +450,21 @@ def make_models(args, lineup):
         loops = [*CONTROL_FLOW, *CONTROL_MODELS] if "control" in args.only else []
         made = subprocess.run([*command, *args.models, *loops], stdout=output, stderr=output, check=False)
     if made.returncode != 0:
-        for peer in ("TensorFlow", "ONNX Runtime"):
+        for peer in ("TensorFlow", *READ_ONNX):
             lineup.absent.setdefault(peer, f"the models cannot be converted; see {log}")
 
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__)
     words = lambda text: text.split(",")
+    models = lambda text: list(dict.fromkeys(model for name in words(text) for model in LISTS.get(name, [name])))
     numbers = lambda text: [int(word) for word in text.split(",")]
     parser.add_argument("--placewright", type=Path, required=True, help="the program, an optimized build")
     parser.add_argument("--folder", type=Path, required=True, help="where everything that is made lies")
     parser.add_argument("--rounds", type=int, default=15, help="turns of each side per row")
     parser.add_argument("--turn-ms", type=int, default=150, help="length of a turn; with several callers three times as long")
     parser.add_argument("--threads", type=numbers, default=[1, 2], help="threads of all sides, one block of rows each")
-    parser.add_argument("--models", type=words, default=MODELS, help="of tests/models; without this option " + ",".join(MODELS))
+    parser.add_argument("--models", type=models, default=MODELS, help=f"of tests/models, or {', '.join(LISTS)} for several; without this option {','.join(MODELS)}")
     parser.add_argument("--only", type=words, default=PARTS, help=f"of {','.join(PARTS)}")
     args = parser.parse_args()
     known = {path.name.removesuffix(".skel.pb") for path in (ROOT / "tests/models").glob("*.skel.pb")}
@@ -436,10 +497,13 @@ def main():
     versions = ", ".join(f"{name} {version}" for name, version in lineup.versions.items())
     print(f"{machine}; {versions}; {args.rounds} rounds of {args.turn_ms} ms\n")
     print(show_table(rows))
+    summary = summarize(rows)
+    for part in summary:
+        print(f"\n{show_summary(part)}")
     for peer, reason in lineup.absent.items():
-        print(f"\n{peer} is absent: {reason}")
+        print(f"\n{peer} is absent: {' '.join(reason.split())}")
     results = args.folder / "results.json"
-    report = {"machine": machine, "versions": lineup.versions, "absent": lineup.absent, "rows": rows}
+    report = {"machine": machine, "versions": lineup.versions, "absent": lineup.absent, "rows": rows, "summary": summary}
     results.write_text(json.dumps(report, indent=1) + "\n")
     print(f"\nwritten: {results}", file=sys.stderr)
     if failure:

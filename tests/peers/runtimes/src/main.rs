@@ -1,9 +1,10 @@
-//! ONNX Runtime behind the protocol of tests/peers: one JSON command per input line, one JSON
-//! answer per output line.
+//! ONNX Runtime or OpenVINO behind the protocol of tests/peers: one JSON command per input line,
+//! one JSON answer per output line.
 //!
-//! Uses the C API, like a C++ service: called from Python, its callers would wait for each other's
-//! interpreter lock.
+//! Uses their C APIs, like a C++ service: called from Python, their callers would wait for each
+//! other's interpreter lock, and the calls would take longer than small models.
 
+mod openvino;
 mod ort;
 mod work;
 
@@ -21,10 +22,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::json;
 
-use crate::ort::Runtime;
-use crate::ort::Setting;
+use crate::openvino::OpenVino;
+use crate::ort::OnnxRuntime;
 use crate::work::Additions;
+use crate::work::Arrays;
 use crate::work::Model;
+use crate::work::Options;
+use crate::work::Runtime;
 use crate::work::Work;
 use crate::work::quantile;
 use crate::work::repeat;
@@ -59,14 +63,16 @@ enum Command {
 }
 
 fn main() -> Result<()> {
-    let library = std::env::args_os()
-        .nth(1)
-        .context("the first argument is the path of libonnxruntime.so")?;
-    let runtime = Runtime::load(library.as_ref())?;
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    let runtime: Box<dyn Runtime> = match &arguments[..] {
+        [name, library] if name == "onnxruntime" => Box::new(OnnxRuntime::load(library.as_ref())?),
+        [name, library] if name == "openvino" => Box::new(OpenVino::load(library.as_ref())?),
+        _ => bail!("expected `onnxruntime` or `openvino`, and the path of its library"),
+    };
     let mut open: Option<Box<dyn Work>> = None;
     let mut stdout = io::stdout().lock();
     for line in io::stdin().lock().lines() {
-        let answer = answer(&line?, &runtime, &mut open)
+        let answer = answer(&line?, &*runtime, &mut open)
             .unwrap_or_else(|err| json!({ "error": format!("{err:#}") }));
         writeln!(stdout, "{answer}")?;
         stdout.flush()?;
@@ -74,13 +80,13 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn answer(line: &str, runtime: &Runtime, open: &mut Option<Box<dyn Work>>) -> Result<Value> {
+fn answer(line: &str, runtime: &dyn Runtime, open: &mut Option<Box<dyn Work>>) -> Result<Value> {
     let command = serde_json::from_str(line).with_context(|| format!("`{line}` is no command"))?;
     match command {
-        Command::Hello => Ok(json!({
-            "framework": "ONNX Runtime",
-            "version": runtime.version(),
-        })),
+        Command::Hello => {
+            let (framework, version) = runtime.identity();
+            Ok(json!({ "framework": framework, "version": version }))
+        }
         Command::OpenModel {
             graph,
             arrays,
@@ -89,10 +95,20 @@ fn answer(line: &str, runtime: &Runtime, open: &mut Option<Box<dyn Work>>) -> Re
             tolerance,
         } => {
             *open = None;
+            let (signature, arrays) = Arrays::read(&arrays)?;
+            let options = Options {
+                n_threads: threads,
+                setting: &setting,
+                optimizes: true,
+            };
             let started = Instant::now();
-            let session = runtime.open(&graph, threads, Setting::parse(&setting)?)?;
+            let session = runtime.open(&graph, signature, &options)?;
             let load = started.elapsed();
-            let model = Model::new(session, &arrays, tolerance)?;
+            let model = Model {
+                session,
+                arrays,
+                tolerance,
+            };
             start(open, Box::new(model), load)
         }
         Command::OpenDag {
@@ -103,9 +119,13 @@ fn answer(line: &str, runtime: &Runtime, open: &mut Option<Box<dyn Work>>) -> Re
             setting,
         } => {
             *open = None;
-            let setting = Setting::parse(&setting)?.without_optimizations();
+            let options = Options {
+                n_threads: threads,
+                setting: &setting,
+                optimizes: false,
+            };
             let started = Instant::now();
-            let session = runtime.open(&graph, threads, setting)?;
+            let session = runtime.open(&graph, Additions::signature(nodes), &options)?;
             let load = started.elapsed();
             let additions = Additions::new(session, &case, nodes)?;
             start(open, Box::new(additions), load)

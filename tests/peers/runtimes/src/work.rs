@@ -1,7 +1,7 @@
 //! The work that is repeated and timed: models with their arrays, and graphs of additions, by one
-//! caller or several concurrent ones.
+//! caller or several concurrent ones. What it needs of a runtime are the traits `Runtime` and
+//! `Session`.
 
-use std::ffi::CString;
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
@@ -15,14 +15,76 @@ use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
 use anyhow::ensure;
-use ort_sys::ONNXTensorElementDataType;
 use serde::Deserialize;
-
-use crate::ort::Session;
-use crate::ort::Value;
 
 /// Nodes per layer of the layered graph.
 const WIDTH: u32 = 100;
+
+/// A runtime whose library is loaded.
+pub(crate) trait Runtime {
+    /// Returns the name and the version.
+    fn identity(&self) -> (&'static str, String);
+
+    /// Loads an ONNX file.
+    fn open(
+        &self,
+        graph: &Path,
+        signature: Signature,
+        options: &Options<'_>,
+    ) -> Result<Box<dyn Session>>;
+}
+
+/// A loaded graph, which any number of threads may run concurrently.
+pub(crate) trait Session: Send + Sync {
+    /// Runs once with copies of these bytes, one item per input. Hands the elements of each output
+    /// of floats to `check`, with the number of the output. Returns the time, which includes the
+    /// copies but not the check.
+    fn run(&self, inputs: &[Vec<u8>], check: Check<'_>) -> Result<Duration>;
+}
+
+/// Checks the elements of the output of this number.
+pub(crate) type Check<'a> = &'a mut dyn FnMut(usize, &[f32]) -> Result<()>;
+
+/// How a session is to execute.
+#[derive(Debug)]
+pub(crate) struct Options<'a> {
+    /// The threads that it may use for one run.
+    pub(crate) n_threads: u16,
+    /// One of the runtime's settings.
+    pub(crate) setting: &'a str,
+    /// If not, every node stays a node.
+    pub(crate) optimizes: bool,
+}
+
+/// The inputs and outputs that a session is run with, by the names in the ONNX file.
+pub(crate) struct Signature {
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) outputs: Vec<Output>,
+}
+
+pub(crate) struct Input {
+    pub(crate) name: String,
+    pub(crate) element: Element,
+    pub(crate) shape: Vec<i64>,
+}
+
+pub(crate) struct Output {
+    pub(crate) name: String,
+    pub(crate) is_float: bool,
+}
+
+/// A type of elements that are fed. They have 4 bytes each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Element {
+    Float32,
+    Int32,
+}
+
+impl Input {
+    pub(crate) fn n_bytes(&self) -> usize {
+        self.shape.iter().product::<i64>() as usize * 4
+    }
+}
 
 /// Work that any number of threads may repeat concurrently.
 pub(crate) trait Work: Sync {
@@ -31,28 +93,18 @@ pub(crate) trait Work: Sync {
     fn run(&self, number: u64) -> Result<Duration>;
 }
 
-/// A model, its inputs and its expected outputs.
-pub(crate) struct Model {
-    session: Session,
-    inputs: Vec<Input>,
-    input_names: Vec<CString>,
-    /// Per output its elements; none where they are indices, which follow from floats.
-    expected: Vec<Option<Vec<f32>>>,
-    output_names: Vec<CString>,
-    /// Absolute tolerance of results, and tolerance relative to the expected value.
-    tolerance: f32,
-}
-
-struct Input {
-    element_type: ONNXTensorElementDataType,
-    shape: Vec<i64>,
-    bytes: Vec<u8>,
+/// The inputs and the expected outputs of a model.
+pub(crate) struct Arrays {
+    inputs: Vec<Vec<u8>>,
+    /// Per output its name and elements; no elements where they are indices, which follow from
+    /// floats.
+    expected: Vec<(String, Vec<f32>)>,
 }
 
 /// The arrays of a model, each in a separate file next to this one: little-endian elements,
 /// row-major.
 #[derive(Debug, Deserialize)]
-struct Arrays {
+struct Listed {
     inputs: Vec<Array>,
     outputs: Vec<Array>,
 }
@@ -66,14 +118,14 @@ struct Array {
     file: PathBuf,
 }
 
-impl Model {
-    /// Reads the arrays that the file `arrays` lists.
-    pub(crate) fn new(session: Session, arrays: &Path, tolerance: f32) -> Result<Self> {
-        let context = || format!("reading {}", arrays.display());
-        let text = fs::read_to_string(arrays).with_context(context)?;
-        let listed: Arrays = serde_json::from_str(&text).with_context(context)?;
+impl Arrays {
+    /// Reads the arrays that this file lists.
+    pub(crate) fn read(list: &Path) -> Result<(Signature, Self)> {
+        let context = || format!("reading {}", list.display());
+        let text = fs::read_to_string(list).with_context(context)?;
+        let listed: Listed = serde_json::from_str(&text).with_context(context)?;
         let read = |array: &Array| -> Result<Vec<u8>> {
-            let path = arrays.with_file_name(&array.file);
+            let path = list.with_file_name(&array.file);
             let bytes = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
             let n_elements: i64 = array.shape.iter().product();
             ensure!(
@@ -84,69 +136,57 @@ impl Model {
             );
             Ok(bytes)
         };
-        let names = |arrays: &[Array]| -> Result<Vec<CString>> {
-            let names = arrays.iter().map(|array| CString::new(&*array.name));
-            Ok(names.collect::<Result<_, _>>()?)
+        let mut signature = Signature {
+            inputs: Vec::new(),
+            outputs: Vec::new(),
         };
         let mut inputs = Vec::new();
-        for array in &listed.inputs {
-            let element_type = match &*array.dtype {
-                "float32" => ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,
-                "int32" => ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32,
+        for array in listed.inputs {
+            let element = match &*array.dtype {
+                "float32" => Element::Float32,
+                "int32" => Element::Int32,
                 other => bail!(
                     "input {} is of {other}; float32 and int32 are fed",
                     array.name
                 ),
             };
-            inputs.push(Input {
-                element_type,
-                shape: array.shape.clone(),
-                bytes: read(array)?,
+            inputs.push(read(&array)?);
+            signature.inputs.push(Input {
+                name: array.name,
+                element,
+                shape: array.shape,
             });
         }
         let mut expected = Vec::new();
-        for array in &listed.outputs {
-            if array.dtype != "float32" {
-                expected.push(None);
-                continue;
-            }
-            let bytes = read(array)?;
-            let floats = bytes.chunks_exact(4);
-            expected.push(Some(
-                floats
-                    .map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
-                    .collect(),
-            ));
+        for array in listed.outputs {
+            let is_float = array.dtype == "float32";
+            let bytes = if is_float { read(&array)? } else { Vec::new() };
+            let floats = bytes
+                .chunks_exact(4)
+                .map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+                .collect();
+            expected.push((array.name.clone(), floats));
+            signature.outputs.push(Output {
+                name: array.name,
+                is_float,
+            });
         }
-        Ok(Self {
-            session,
-            inputs,
-            input_names: names(&listed.inputs)?,
-            expected,
-            output_names: names(&listed.outputs)?,
-            tolerance,
-        })
+        Ok((signature, Self { inputs, expected }))
     }
+}
+
+/// A model, its inputs and its expected outputs.
+pub(crate) struct Model {
+    pub(crate) session: Box<dyn Session>,
+    pub(crate) arrays: Arrays,
+    /// Absolute tolerance of results, and tolerance relative to the expected value.
+    pub(crate) tolerance: f32,
 }
 
 impl Work for Model {
     fn run(&self, _: u64) -> Result<Duration> {
-        let started = Instant::now();
-        let mut fed: Vec<Value> = Vec::with_capacity(self.inputs.len());
-        for input in &self.inputs {
-            let tensor = self
-                .session
-                .tensor(input.element_type, &input.shape, &input.bytes)?;
-            fed.push(tensor);
-        }
-        let outputs = self
-            .session
-            .run(&self.input_names, &fed, &self.output_names)?;
-        let time = started.elapsed();
-        for ((output, expected), name) in outputs.iter().zip(&self.expected).zip(&self.output_names)
-        {
-            let Some(expected) = expected else { continue };
-            let found = output.as_floats()?;
+        self.session.run(&self.arrays.inputs, &mut |number, found| {
+            let (name, expected) = &self.arrays.expected[number];
             // The error is finite: with an infinite tolerance anything would be close.
             let is_close = |(&found, &expected): (&f32, &f32)| {
                 let error = (found - expected).abs();
@@ -160,27 +200,24 @@ impl Work for Model {
                 .fold(true, |close, pair| close & is_close(pair));
             ensure!(
                 found.len() == expected.len() && all_close,
-                "output {} differs from the expected one",
-                name.to_string_lossy()
+                "output {name} differs from the expected one"
             );
-        }
-        Ok(time)
+            Ok(())
+        })
     }
 }
 
 /// A graph of scalar additions. Its input is `x`, and its output is the last node's sum.
 pub(crate) struct Additions {
-    session: Session,
+    session: Box<dyn Session>,
     /// Returns the last node's sum for an input and a number of nodes.
     expected: fn(f32, u32) -> f32,
     n_nodes: u32,
-    input_names: Vec<CString>,
-    output_names: Vec<CString>,
 }
 
 impl Additions {
     /// The last node's sum is known for the cases chain, independent and layered.
-    pub(crate) fn new(session: Session, case: &str, n_nodes: u32) -> Result<Self> {
+    pub(crate) fn new(session: Box<dyn Session>, case: &str, n_nodes: u32) -> Result<Self> {
         let expected: fn(f32, u32) -> f32 = match case {
             "chain" => |x, n_nodes| (1..=n_nodes).fold(x, |sum, _| sum + x),
             "independent" => |x, _| x + x,
@@ -191,29 +228,36 @@ impl Additions {
             session,
             expected,
             n_nodes,
-            input_names: vec![CString::new("x")?],
-            output_names: vec![CString::new(format!("a{}", n_nodes - 1))?],
         })
+    }
+
+    pub(crate) fn signature(n_nodes: u32) -> Signature {
+        Signature {
+            inputs: vec![Input {
+                name: "x".to_owned(),
+                element: Element::Float32,
+                shape: Vec::new(),
+            }],
+            outputs: vec![Output {
+                name: format!("a{}", n_nodes - 1),
+                is_float: true,
+            }],
+        }
     }
 }
 
 impl Work for Additions {
     fn run(&self, number: u64) -> Result<Duration> {
         let x = (number % 8) as f32;
-        let float = ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
-        let started = Instant::now();
-        let fed = [self.session.tensor(float, &[], &x.to_le_bytes())?];
-        let outputs = self
-            .session
-            .run(&self.input_names, &fed, &self.output_names)?;
-        let time = started.elapsed();
-        let sum = outputs[0].as_floats()?[0];
-        let expected = (self.expected)(x, self.n_nodes);
-        ensure!(
-            sum == expected,
-            "fed {x}, the sum is {sum}, expected {expected}"
-        );
-        Ok(time)
+        let fed = [x.to_le_bytes().to_vec()];
+        self.session.run(&fed, &mut |_, sums| {
+            let expected = (self.expected)(x, self.n_nodes);
+            ensure!(
+                sums == [expected],
+                "fed {x}, the sum is {sums:?}, expected {expected}"
+            );
+            Ok(())
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Safe types for the few calls of ONNX Runtime's C API that are needed. All unsafe code of this
+//! ONNX Runtime: safe types for the few calls of its C API that are needed. All unsafe code of this
 //! program is here.
 
 use std::ffi::CStr;
@@ -8,11 +8,14 @@ use std::ffi::c_void;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
+use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
+use anyhow::ensure;
 use ort_sys::ExecutionMode;
 use ort_sys::GraphOptimizationLevel;
 use ort_sys::ONNXTensorElementDataType;
@@ -26,8 +29,16 @@ use ort_sys::OrtSessionOptions;
 use ort_sys::OrtStatusPtr;
 use ort_sys::OrtValue;
 
+use crate::work::Check;
+use crate::work::Element;
+use crate::work::Input;
+use crate::work::Options;
+use crate::work::Runtime;
+use crate::work::Session;
+use crate::work::Signature;
+
 /// The loaded library. It is never unloaded, so pointers into it stay valid.
-pub(crate) struct Runtime {
+pub(crate) struct OnnxRuntime {
     api: &'static OrtApi,
     version: String,
     env: *mut OrtEnv,
@@ -36,31 +47,33 @@ pub(crate) struct Runtime {
 
 /// How a session executes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Setting {
+struct Setting {
     is_parallel: bool,
     may_spin: bool,
-    optimizes: bool,
 }
 
 /// A loaded model. Any number of threads may run it concurrently, as ONNX Runtime documents for
 /// `Run`.
-pub(crate) struct Session {
+struct OnnxSession {
     api: &'static OrtApi,
     session: *mut OrtSession,
     allocator: *mut OrtAllocator,
+    signature: Signature,
+    input_names: Vec<CString>,
+    output_names: Vec<CString>,
 }
 
 /// A tensor of ONNX Runtime.
-pub(crate) struct Value {
+struct Value {
     api: &'static OrtApi,
     value: *mut OrtValue,
 }
 
 // SAFETY: `Run` may be called from several threads concurrently, and the default allocator is
 // thread-safe; both are documented.
-unsafe impl Sync for Session {}
+unsafe impl Sync for OnnxSession {}
 // SAFETY: nothing in it belongs to the thread that created it.
-unsafe impl Send for Session {}
+unsafe impl Send for OnnxSession {}
 
 /// Calls a function of the API and turns its status into a result.
 macro_rules! call {
@@ -89,11 +102,10 @@ fn check(api: &OrtApi, status: OrtStatusPtr) -> Result<()> {
 impl Setting {
     /// Parses `sequential` or `parallel` (concurrent operators), optionally with `no-spin` (waiting
     /// threads sleep).
-    pub(crate) fn parse(text: &str) -> Result<Self> {
+    fn parse(text: &str) -> Result<Self> {
         let mut setting = Self {
             is_parallel: false,
             may_spin: true,
-            optimizes: true,
         };
         for word in text.split_whitespace() {
             match word {
@@ -105,17 +117,9 @@ impl Setting {
         }
         Ok(setting)
     }
-
-    /// Disables graph optimizations: every node stays a node.
-    pub(crate) fn without_optimizations(self) -> Self {
-        Self {
-            optimizes: false,
-            ..self
-        }
-    }
 }
 
-impl Runtime {
+impl OnnxRuntime {
     /// Loads the library.
     pub(crate) fn load(path: &Path) -> Result<Self> {
         // SAFETY: the constructors of ONNX Runtime have no requirements.
@@ -153,40 +157,21 @@ impl Runtime {
         })
     }
 
-    pub(crate) fn version(&self) -> &str {
-        &self.version
-    }
-
-    /// Loads a model, for runs of up to `n_threads` threads.
-    pub(crate) fn open(&self, model: &Path, n_threads: u16, setting: Setting) -> Result<Session> {
-        let api = self.api;
-        let mut options = ptr::null_mut();
-        call!(api, CreateSessionOptions(&mut options))?;
-        let session = self.create(model, n_threads, setting, options);
-        // SAFETY: released once, and sessions do not refer to it.
-        unsafe { (api.ReleaseSessionOptions)(options) };
-        Ok(Session {
-            api,
-            session: session.with_context(|| model.display().to_string())?,
-            allocator: self.allocator,
-        })
-    }
-
     fn create(
         &self,
-        model: &Path,
-        n_threads: u16,
-        setting: Setting,
+        graph: &Path,
+        how: &Options<'_>,
         options: *mut OrtSessionOptions,
     ) -> Result<*mut OrtSession> {
+        let setting = Setting::parse(how.setting)?;
         let api = self.api;
-        let n_threads = n_threads.into();
+        let n_threads = how.n_threads.into();
         let (mode, n_inter, n_intra) = if setting.is_parallel {
             (ExecutionMode::ORT_PARALLEL, n_threads, 1)
         } else {
             (ExecutionMode::ORT_SEQUENTIAL, 1, n_threads)
         };
-        let level = if setting.optimizes {
+        let level = if how.optimizes {
             GraphOptimizationLevel::ORT_ENABLE_ALL
         } else {
             GraphOptimizationLevel::ORT_DISABLE_ALL
@@ -205,7 +190,7 @@ impl Runtime {
                 AddSessionConfigEntry(options, key.as_ptr(), spins.as_ptr())
             )?;
         }
-        let path = CString::new(model.as_os_str().as_bytes())?;
+        let path = CString::new(graph.as_os_str().as_bytes())?;
         let mut session = ptr::null_mut();
         call!(
             api,
@@ -215,46 +200,83 @@ impl Runtime {
     }
 }
 
-impl Session {
-    /// Creates a tensor with a copy of these bytes.
-    pub(crate) fn tensor(
+impl Runtime for OnnxRuntime {
+    fn identity(&self) -> (&'static str, String) {
+        ("ONNX Runtime", self.version.clone())
+    }
+
+    fn open(
         &self,
-        element_type: ONNXTensorElementDataType,
-        shape: &[i64],
-        bytes: &[u8],
-    ) -> Result<Value> {
+        graph: &Path,
+        signature: Signature,
+        how: &Options<'_>,
+    ) -> Result<Box<dyn Session>> {
         let api = self.api;
+        let input_names = names(signature.inputs.iter().map(|input| &input.name))?;
+        let output_names = names(signature.outputs.iter().map(|output| &output.name))?;
+        let mut options = ptr::null_mut();
+        call!(api, CreateSessionOptions(&mut options))?;
+        let session = self.create(graph, how, options);
+        // SAFETY: released once, and sessions do not refer to it.
+        unsafe { (api.ReleaseSessionOptions)(options) };
+        Ok(Box::new(OnnxSession {
+            api,
+            session: session.with_context(|| graph.display().to_string())?,
+            allocator: self.allocator,
+            signature,
+            input_names,
+            output_names,
+        }))
+    }
+}
+
+fn names<'a>(names: impl Iterator<Item = &'a String>) -> Result<Vec<CString>> {
+    Ok(names
+        .map(|name| CString::new(&**name))
+        .collect::<Result<_, _>>()?)
+}
+
+impl OnnxSession {
+    /// Creates a tensor with a copy of these bytes.
+    fn tensor(&self, input: &Input, bytes: &[u8]) -> Result<Value> {
+        ensure!(
+            bytes.len() == input.n_bytes(),
+            "input {} has {} bytes, expected {}",
+            input.name,
+            bytes.len(),
+            input.n_bytes()
+        );
+        let api = self.api;
+        let element_type = match input.element {
+            Element::Float32 => ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,
+            Element::Int32 => ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32,
+        };
         let mut value = ptr::null_mut();
         call!(
             api,
             CreateTensorAsOrtValue(
                 self.allocator,
-                shape.as_ptr(),
-                shape.len(),
+                input.shape.as_ptr(),
+                input.shape.len(),
                 element_type,
                 &mut value
             )
         )?;
         let value = Value { api, value };
         let data = value.data()?;
-        // SAFETY: the tensor has just been created for these elements; the number of bytes was
-        // checked when they were read.
+        // SAFETY: the tensor has just been created for that many bytes.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), data.cast(), bytes.len()) };
         Ok(value)
     }
 
-    /// Runs the model with named inputs and returns the outputs of these names.
-    pub(crate) fn run(
-        &self,
-        input_names: &[CString],
-        inputs: &[Value],
-        output_names: &[CString],
-    ) -> Result<Vec<Value>> {
+    /// Runs the model with these inputs and returns all outputs.
+    fn run_fed(&self, inputs: &[Value]) -> Result<Vec<Value>> {
         let api = self.api;
         let pointers = |names: &[CString]| -> Vec<*const c_char> {
             names.iter().map(|name| name.as_ptr()).collect()
         };
-        let (input_names, output_names) = (pointers(input_names), pointers(output_names));
+        let (input_names, output_names) =
+            (pointers(&self.input_names), pointers(&self.output_names));
         let inputs: Vec<*const OrtValue> = inputs
             .iter()
             .map(|input| input.value.cast_const())
@@ -280,9 +302,30 @@ impl Session {
     }
 }
 
+impl Session for OnnxSession {
+    fn run(&self, inputs: &[Vec<u8>], check: Check<'_>) -> Result<Duration> {
+        let started = Instant::now();
+        let fed: Vec<Value> = self
+            .signature
+            .inputs
+            .iter()
+            .zip(inputs)
+            .map(|(input, bytes)| self.tensor(input, bytes))
+            .collect::<Result<_>>()?;
+        let outputs = self.run_fed(&fed)?;
+        let time = started.elapsed();
+        for (number, (output, value)) in self.signature.outputs.iter().zip(&outputs).enumerate() {
+            if output.is_float {
+                check(number, value.as_floats()?)?;
+            }
+        }
+        Ok(time)
+    }
+}
+
 impl Value {
     /// Returns the elements, which must be 32-bit floats.
-    pub(crate) fn as_floats(&self) -> Result<&[f32]> {
+    fn as_floats(&self) -> Result<&[f32]> {
         let api = self.api;
         let mut info = ptr::null_mut();
         call!(api, GetTensorTypeAndShape(self.value, &mut info))?;
@@ -315,7 +358,7 @@ impl Drop for Value {
     }
 }
 
-impl Drop for Session {
+impl Drop for OnnxSession {
     fn drop(&mut self) {
         // SAFETY: released once, and no run is in flight: runs borrow the session.
         unsafe { (self.api.ReleaseSession)(self.session) };
