@@ -384,3 +384,58 @@ fn zeros_around_images_become_the_padding_of_their_reader() {
     assert!(pinned.graph().find_node("padded").is_some());
     assert!(pinned.graph().find_node("y_pad").is_none());
 }
+
+/// `n_steps` of `h = tanh([x, h] w + b)`, or of `[h, x]`.
+fn recurrence(n_steps: usize, input_first: bool) -> Arc<Graph> {
+    let b = GraphBuilder::new("recurrence");
+    let inputs: Vec<_> = (0..n_steps)
+        .map(|step| b.placeholder::<f32>(&format!("x{step}"), [2, 3]).unwrap())
+        .collect();
+    let w = b.named("w").constant([7, 4], &numbers(28, 1)).unwrap();
+    let bias = b.named("b").constant([4], &numbers(4, 2)).unwrap();
+    let mut h = b.constant([2, 4], &numbers(8, 3)).unwrap();
+    for (step, &x) in inputs.iter().enumerate() {
+        let parts = if input_first { [x, h] } else { [h, x] };
+        let both = b.named(format!("both{step}")).concat(parts, 1).unwrap();
+        let product = b.named(format!("product{step}")).matmul(both, w).unwrap();
+        let sum = b.named(format!("sum{step}")).bias_add(product, bias);
+        h = b.named(format!("h{step}")).tanh(sum.unwrap()).unwrap();
+    }
+    Arc::new(b.finish())
+}
+
+#[test]
+fn inputs_of_all_steps_are_multiplied_at_once() {
+    for (n_steps, input_first) in [(2, true), (5, true), (5, false)] {
+        let graph = recurrence(n_steps, input_first);
+        let names: Vec<String> = (0..n_steps).map(|step| format!("x{step}")).collect();
+        let names = names.iter().enumerate();
+        let feeds: Vec<(&str, Tensor)> = names
+            .map(|(step, name)| {
+                let x = Tensor::from_values([2, 3], &numbers(6, 7 + step));
+                (name.as_str(), x.unwrap())
+            })
+            .collect();
+        let optimized = builder(&graph, 1).build().unwrap();
+        let given = builder(&graph, 1).with_passes([]).build().unwrap();
+        let last = format!("h{}", n_steps - 1);
+        let fetches = ["sum0", "sum1", "h0", &last];
+        compare(&optimized, &given, &feeds, &fetches);
+        let small = optimized.graph();
+        let of_op = |op| ops(&small).iter().filter(|it| **it == op).count();
+        assert_eq!((of_op("ConcatV2"), of_op("Split")), (1, 1));
+        assert_eq!(of_op("MatMul"), n_steps + 1);
+        // Another matrix in one run, and a product that the pass has removed.
+        let mut other = feeds.clone();
+        other.push(("w", Tensor::from_values([7, 4], &numbers(28, 9)).unwrap()));
+        for (feeds, fetch) in [(&other, "sum1"), (&feeds, "product1")] {
+            let optimized = builder(&graph, 1).build().unwrap();
+            compare(&optimized, &given, feeds, &[fetch, &last]);
+            assert!(Arc::ptr_eq(&optimized.graph(), &graph));
+        }
+    }
+    // One step has nothing to share.
+    let graph = recurrence(1, true);
+    let session = builder(&graph, 1).build().unwrap();
+    assert!(session.graph().find_node("both0").is_some());
+}

@@ -125,6 +125,9 @@ impl Channels {
 /// Channels after which a long loop over their neighbours checks whether the run was interrupted.
 const ASKING_CHANNELS: usize = 4096;
 
+/// Elements that are scaled in one loop: they stay in the L1 cache.
+const BLOCK: usize = 1024;
+
 /// A loop over the sums of more neighbours on each side may have to be interrupted.
 const FEW_NEIGHBOURS: usize = 64;
 
@@ -196,23 +199,28 @@ impl LocalResponse {
         threads: Threads<'_>,
     ) -> Result<(), KernelError> {
         let radius = self.radius;
+        let block = (BLOCK / channels).max(1) * channels;
         threads.try_fill(out, channels, GRAIN, |start, part| {
             // With zeros beyond the channels.
             let mut squares = threads.scratch::<f32>(channels + 2 * radius)?;
-            let mut sums = threads.scratch::<f32>(channels)?;
-            let rows = x[start..].chunks_exact(channels);
-            for (out, x) in part.chunks_exact_mut(channels).zip(rows) {
+            let mut sums = threads.scratch::<f32>(block.min(part.len()))?;
+            let x = &x[start..start + part.len()];
+            for (out, x) in part.chunks_mut(block).zip(x.chunks(block)) {
+                let sums = &mut sums[..x.len()];
                 vectorize::<f32, _>(|| {
-                    for (square, x) in squares[radius..].iter_mut().zip(x) {
-                        *square = x.widen() * x.widen();
-                    }
-                    sums.copy_from_slice(&squares[..channels]);
-                    for first in 1..=2 * radius {
-                        for (sum, square) in sums.iter_mut().zip(&squares[first..]) {
-                            *sum += square;
+                    let rows = x.chunks_exact(channels);
+                    for (sums, x) in sums.chunks_exact_mut(channels).zip(rows) {
+                        for (square, x) in squares[radius..].iter_mut().zip(x) {
+                            *square = x.widen() * x.widen();
+                        }
+                        sums.copy_from_slice(&squares[..channels]);
+                        for first in 1..=2 * radius {
+                            for (sum, square) in sums.iter_mut().zip(&squares[first..]) {
+                                *sum += square;
+                            }
                         }
                     }
-                    self.scale(x, &mut sums, out);
+                    self.scale(x, sums, out);
                 });
             }
             Ok(())

@@ -35,8 +35,21 @@ const COLOCATED: &[u8] = b"loc:@";
 pub(super) enum Source {
     /// A tensor of the graph.
     Tensor(TensorId),
-    /// Output 0 of an inserted node.
-    Inserted(usize),
+    /// An output of an inserted node.
+    Inserted { index: usize, slot: u32 },
+}
+
+impl Source {
+    /// Returns output `slot` of the inserted node whose output 0 this is.
+    pub(super) fn slot(self, slot: usize) -> Self {
+        match self {
+            Self::Inserted { index, .. } => Self::Inserted {
+                index,
+                slot: u32::try_from(slot).unwrap_or(NONE),
+            },
+            Self::Tensor(_) => self,
+        }
+    }
 }
 
 /// A node that an edit makes.
@@ -191,7 +204,7 @@ impl<'g> Edit<'g> {
         self.removed.insert(node);
     }
 
-    /// Adds a node in front of another one, on the same requested device.
+    /// Adds a node in front of another one, on the same requested device. Returns its output 0.
     pub(super) fn insert(&mut self, before: NodeId, suffix: &str, new: New) -> Source {
         let name = format!("{}/{suffix}", self.graph.node_name(before));
         self.inserted.push(Inserted {
@@ -200,7 +213,10 @@ impl<'g> Edit<'g> {
             before,
             new,
         });
-        Source::Inserted(self.inserted.len() - 1)
+        Source::Inserted {
+            index: self.inserted.len() - 1,
+            slot: 0,
+        }
     }
 
     /// Returns the outputs of a node.
@@ -458,9 +474,9 @@ fn inputs_of(
 ) -> Vec<Input> {
     let inputs = sources.iter().map(|source| match *source {
         Source::Tensor(tensor) => data(graph, tensor, ids),
-        Source::Inserted(index) => Input::Data {
+        Source::Inserted { index, slot } => Input::Data {
             node: inserted_ids[index],
-            slot: 0,
+            slot,
         },
     });
     inputs.collect()

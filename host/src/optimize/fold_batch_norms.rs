@@ -6,18 +6,16 @@ use std::sync::Arc;
 use super::edit::Edit;
 use super::edit::New;
 use super::edit::Source;
-use super::fold_constants::constant_attrs;
+use super::fold_constants::constant;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
 use crate::graph::Graph;
 use crate::graph::NodeId;
-use crate::graph::Output;
 use crate::graph::TensorId;
 use crate::tensor::DType;
 use crate::tensor::HostAllocator;
 use crate::tensor::Literal;
 use crate::tensor::LiteralData;
-use crate::tensor::PartialShape;
 use crate::tensor::Shape;
 use crate::tensor::StoredBytes;
 use crate::tensor::StoredBytesError;
@@ -315,18 +313,4 @@ fn dense(values: &[f32]) -> Option<Literal> {
         .flat_map(|value| value.to_le_bytes())
         .collect();
     Literal::new(DType::F32, shape, LiteralData::Dense(Arc::new(bytes))).ok()
-}
-
-fn constant(literal: Literal) -> New {
-    let output = Output {
-        dtype: literal.dtype(),
-        is_ref: false,
-        shape: PartialShape::from(literal.shape().clone()),
-    };
-    New {
-        op: "Const",
-        attrs: constant_attrs(literal),
-        inputs: Vec::new(),
-        outputs: vec![output],
-    }
 }

@@ -18,10 +18,12 @@ use crate::graph::AttrValue;
 use crate::graph::Graph;
 use crate::graph::IDENTITY;
 use crate::graph::NodeId;
+use crate::graph::Output;
 use crate::graph::TensorId;
 use crate::names::DeviceName;
 use crate::tensor::Literal;
 use crate::tensor::LiteralData;
+use crate::tensor::PartialShape;
 use crate::tensor::Tensor;
 
 /// Maximum number of bytes of a tensor that is read or made: a small file may describe large ones.
@@ -66,7 +68,7 @@ pub(super) fn fold_constants(edit: &mut Edit<'_>, tools: &Tools<'_>) {
         let is_inner = |&reader: &u32| values.contains_key(&NodeId(reader));
         if readers.len() > 0 && readers.all(is_inner) {
             edit.remove(node);
-        } else if let Some(constant) = constant(edit, node, value) {
+        } else if let Some(constant) = replacement(edit, node, value) {
             edit.replace(node, constant);
         }
     }
@@ -142,20 +144,33 @@ fn value(
 }
 
 /// Returns a constant of this value in place of a node.
-fn constant(edit: &Edit<'_>, node: NodeId, value: &Tensor) -> Option<New> {
+fn replacement(edit: &Edit<'_>, node: NodeId, value: &Tensor) -> Option<New> {
     let bytes = value.as_bytes().ok()?.to_vec();
     let data = LiteralData::Dense(Arc::new(bytes));
     let literal = Literal::new(value.dtype(), value.shape().clone(), data).ok()?;
     Some(New {
-        op: "Const",
-        attrs: constant_attrs(literal),
-        inputs: Vec::new(),
         outputs: edit.outputs(node),
+        ..constant(literal)
     })
 }
 
+/// Returns a constant.
+pub(super) fn constant(literal: Literal) -> New {
+    let output = Output {
+        dtype: literal.dtype(),
+        is_ref: false,
+        shape: PartialShape::from(literal.shape().clone()),
+    };
+    New {
+        op: "Const",
+        attrs: constant_attrs(literal),
+        inputs: Vec::new(),
+        outputs: vec![output],
+    }
+}
+
 /// Returns the attributes of a constant.
-pub(super) fn constant_attrs(literal: Literal) -> AttrSet {
+fn constant_attrs(literal: Literal) -> AttrSet {
     let dtype = AttrValue::Type {
         dtype: literal.dtype(),
         is_ref: false,

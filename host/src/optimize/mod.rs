@@ -9,6 +9,7 @@ mod edit;
 mod fold_batch_norms;
 mod fold_constants;
 mod fold_padding;
+mod hoist_products;
 
 use std::sync::Arc;
 
@@ -40,11 +41,18 @@ pub enum Pass {
     FoldBatchNorms,
     /// Zeros around images become the padding of the convolution or pooling that reads them.
     FoldPadding,
+    /// In unrolled recurrences, the inputs of all steps are multiplied at once.
+    HoistProducts,
 }
 
 impl Pass {
     /// All passes, in order.
-    pub const ALL: [Self; 3] = [Self::FoldConstants, Self::FoldBatchNorms, Self::FoldPadding];
+    pub const ALL: [Self; 4] = [
+        Self::FoldConstants,
+        Self::FoldBatchNorms,
+        Self::FoldPadding,
+        Self::HoistProducts,
+    ];
 
     /// Returns the pass of this name.
     pub fn find(name: &str) -> Option<Self> {
@@ -57,6 +65,7 @@ impl Pass {
             Self::FoldConstants => "fold-constants",
             Self::FoldBatchNorms => "fold-batch-norms",
             Self::FoldPadding => "fold-padding",
+            Self::HoistProducts => "hoist-products",
         }
     }
 }
@@ -145,6 +154,7 @@ pub fn optimize(
             Pass::FoldConstants => fold_constants::fold_constants(&mut edit, tools),
             Pass::FoldBatchNorms => fold_batch_norms::fold_batch_norms(&mut edit),
             Pass::FoldPadding => fold_padding::fold_padding(&mut edit),
+            Pass::HoistProducts => hoist_products::hoist_products(&mut edit),
         }
         // A graph that cannot be assembled, because a name is in use, remains as it is.
         if let Ok(Some(edited)) = edit.finish() {
