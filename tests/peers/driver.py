@@ -37,7 +37,7 @@ LISTS = {
         "wide_branch",
     ],
 }
-SERVED = ["mlp", "bert_tiny"]
+SERVED = ["mlp", "bert_tiny", "mobilenet_v2"]
 # Graphs of loops.py, with the number of iterations, branches or calls that times are divided by.
 CONTROL_FLOW = {
     "loop_v1": 10_000,
@@ -456,8 +456,8 @@ def make_models(args, lineup):
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__)
-    words = lambda text: text.split(",")
-    models = lambda text: list(dict.fromkeys(model for name in words(text) for model in LISTS.get(name, [name])))
+    names = lambda text: text.split(",")
+    models = lambda text: list(dict.fromkeys(model for name in names(text) for model in LISTS.get(name, [name])))
     numbers = lambda text: [int(word) for word in text.split(",")]
     parser.add_argument("--placewright", type=Path, required=True, help="the program, an optimized build")
     parser.add_argument("--folder", type=Path, required=True, help="where everything that is made lies")
@@ -465,7 +465,7 @@ def parse_args():
     parser.add_argument("--turn-ms", type=int, default=150, help="length of a turn; with several callers three times as long")
     parser.add_argument("--threads", type=numbers, default=[1, 2], help="threads of all sides, one block of rows each")
     parser.add_argument("--models", type=models, default=MODELS, help=f"of tests/models, or {', '.join(LISTS)} for several; without this option {','.join(MODELS)}")
-    parser.add_argument("--only", type=words, default=PARTS, help=f"of {','.join(PARTS)}")
+    parser.add_argument("--only", type=names, default=PARTS, help=f"of {','.join(PARTS)}")
     args = parser.parse_args()
     known = {path.name.removesuffix(".skel.pb") for path in (ROOT / "tests/models").glob("*.skel.pb")}
     unknown = set(args.only) - set(PARTS) | set(args.models) - known
