@@ -16,6 +16,8 @@ use placewright::session::Session;
 use placewright::session::SessionBuilder;
 use placewright::tensor::Boolean;
 use placewright::tensor::DType;
+use placewright::tensor::Literal;
+use placewright::tensor::LiteralData;
 use placewright::tensor::PartialShape;
 use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
@@ -346,16 +348,24 @@ fn padded(pad: [i32; 8]) -> Arc<Graph> {
     let conv = b.named("conv").conv2d(padded, filter, attrs).unwrap();
     let active = b.named("active").relu(conv).unwrap();
     let around = b.constant([4, 2], &[0, 0, 1, 0, 0, 2, 0, 0i32]).unwrap();
-    let pool = |name: &str, images| {
+    let pool = |name: &str, images, own: i64| {
         let pad = b.named(format!("{name}_pad")).pad(images, around).unwrap();
         let pool = b.op("MaxPool").name(name).input(pad);
         let pool = pool.attr("ksize", [1i64, 3, 3, 1]);
         let pool = pool.attr("strides", [1i64, 1, 1, 1]);
-        pool.attr("padding", "VALID").value::<f32>().unwrap()
+        let pool = match own {
+            0 => pool.attr("padding", "VALID"),
+            own => pool
+                .attr("padding", "EXPLICIT")
+                .attr("explicit_paddings", [0, 0, own, 0, 0, 0, 0, 0]),
+        };
+        pool.value::<f32>().unwrap()
     };
-    pool("y", active);
+    pool("y", active, 0);
     // Numbers below 0 may be less than the padding.
-    pool("z", x);
+    pool("z", x, 0);
+    // A window over padding only.
+    pool("u", active, 2);
     Arc::new(b.finish())
 }
 
@@ -369,9 +379,9 @@ fn zeros_around_images_become_the_padding_of_their_reader() {
         let graph = padded(pad);
         let optimized = builder(&graph, 1).build().unwrap();
         let given = builder(&graph, 1).with_passes([]).build().unwrap();
-        compare(&optimized, &given, &[x()], &["conv", "y", "z"]);
+        compare(&optimized, &given, &[x()], &["conv", "y", "z", "u"]);
         let left = |name: &str| optimized.graph().find_node(name).is_some();
-        for name in ["padded", "y_pad", "z_pad"] {
+        for name in ["padded", "y_pad", "z_pad", "u_pad"] {
             assert_eq!(left(name), !removed.contains(&name), "{name}");
         }
         compare(&optimized, &given, &[x()], &["y_pad", "y"]);
@@ -438,4 +448,27 @@ fn inputs_of_all_steps_are_multiplied_at_once() {
     let graph = recurrence(1, true);
     let session = builder(&graph, 1).build().unwrap();
     assert!(session.graph().find_node("both0").is_some());
+}
+
+#[test]
+fn a_matrix_that_a_few_bytes_describe_is_not_divided() {
+    for (n, is_divided) in [(1 << 10, true), (1 << 25, false)] {
+        let b = GraphBuilder::new("large");
+        let seven: Arc<[u8]> = Arc::new(7f32.to_le_bytes());
+        let data = LiteralData::RepeatLast(Arc::new(seven));
+        let literal = Literal::new(DType::F32, Shape::new(&[n + 4, 4]), data).unwrap();
+        let w = b.op("Const").name("w").attr("dtype", DType::F32);
+        let w = w.attr("value", AttrValue::Tensor(Arc::new(literal)));
+        let w = w.value::<f32>().unwrap();
+        let bias = b.constant([4], &numbers(4, 2)).unwrap();
+        let x = b.placeholder::<f32>("x", [1, n]).unwrap();
+        let mut h = b.constant([1, 4], &numbers(4, 3)).unwrap();
+        for step in 0..2 {
+            let both = b.named(format!("both{step}")).concat([x, h], 1).unwrap();
+            h = b.bias_add(b.matmul(both, w).unwrap(), bias).unwrap();
+        }
+        let graph = Arc::new(b.finish());
+        let session = builder(&graph, 1).build().unwrap();
+        assert_eq!(session.graph().find_node("both1").is_none(), is_divided);
+    }
 }

@@ -48,11 +48,11 @@ fn fold(edit: &mut Edit<'_>, pad: NodeId, reader: NodeId) -> Option<()> {
     }
     let image = graph.data_inputs(pad).next()?;
     let attrs = graph.attrs(reader);
-    let paddings = paddings(edit, pad)?;
+    let paddings = total_paddings(attrs, paddings(edit, pad)?)?;
     if op == "MaxPool" && !is_inside(attrs, paddings, graph, image) {
         return None;
     }
-    let attrs = with_paddings(attrs, paddings)?;
+    let attrs = with_paddings(attrs, paddings);
     inputs[0] = image;
     let new = New {
         op,
@@ -91,23 +91,9 @@ fn paddings(edit: &Edit<'_>, pad: NodeId) -> Option<Paddings> {
     }
 }
 
-/// Returns whether each window of a `MaxPool` reaches into the image, which has no negative
-/// numbers. NaN is larger than the padding either way.
-fn is_inside(attrs: &AttrSet, paddings: Paddings, graph: &Graph, image: TensorId) -> bool {
-    let [top, bottom, left, right] = paddings;
-    let sizes = attrs.ints("ksize").unwrap_or_default();
-    let &[_, rows, columns, _] = &sizes[..] else {
-        return false;
-    };
-    let (producer, _) = graph.producer(image);
-    matches!(graph.op(producer), "Relu" | "Relu6")
-        && top.max(bottom) < rows
-        && left.max(right) < columns
-}
-
-/// Returns the attributes with explicit padding, which includes the padding that there is; `None`
-/// if that depends on the size of the image.
-fn with_paddings(attrs: &AttrSet, paddings: Paddings) -> Option<AttrSet> {
+/// Returns what a `Pad` adds, together with the node's own padding; `None` if that depends on the
+/// size of the image.
+fn total_paddings(attrs: &AttrSet, added: Paddings) -> Option<Paddings> {
     if !matches!(attrs.text("data_format"), None | Some("NHWC")) {
         return None;
     }
@@ -119,16 +105,32 @@ fn with_paddings(attrs: &AttrSet, paddings: Paddings) -> Option<AttrSet> {
     let &[0, 0, top, bottom, left, right, 0, 0] = &own[..] else {
         return None;
     };
-    let mut sums = [0; 4];
-    for (sum, (&own, added)) in sums
-        .iter_mut()
-        .zip([top, bottom, left, right].iter().zip(paddings))
-    {
-        *sum = added
-            .checked_add(own)
-            .filter(|&sum| sum <= i64::from(i32::MAX))?;
+    let mut sums = [top, bottom, left, right];
+    for (sum, added) in sums.iter_mut().zip(added) {
+        *sum = sum.checked_add(added)?;
     }
-    let [top, bottom, left, right] = sums;
+    let is_valid = |sum: &i64| (0..=i64::from(i32::MAX)).contains(sum);
+    sums.iter().all(is_valid).then_some(sums)
+}
+
+/// Returns whether each window of a `MaxPool` reaches into the image, which has pixels and no
+/// negative numbers. NaN is larger than the padding either way.
+fn is_inside(attrs: &AttrSet, paddings: Paddings, graph: &Graph, image: TensorId) -> bool {
+    let [top, bottom, left, right] = paddings;
+    let sizes = attrs.ints("ksize").unwrap_or_default();
+    let shape = graph.tensor_shape(image);
+    let (&[_, rows, columns, _], Some(&[_, Some(1..), Some(1..), _])) = (&sizes[..], shape.dims())
+    else {
+        return false;
+    };
+    let (producer, _) = graph.producer(image);
+    matches!(graph.op(producer), "Relu" | "Relu6")
+        && top.max(bottom) < rows
+        && left.max(right) < columns
+}
+
+/// Returns the attributes with explicit padding.
+fn with_paddings(attrs: &AttrSet, [top, bottom, left, right]: Paddings) -> AttrSet {
     let list = [0, 0, top, bottom, left, right, 0, 0];
     let list = AttrValue::List(list.into_iter().map(AttrValue::Int).collect());
     let others = attrs
@@ -136,7 +138,5 @@ fn with_paddings(attrs: &AttrSet, paddings: Paddings) -> Option<AttrSet> {
         .filter(|(name, _)| !matches!(*name, "padding" | "explicit_paddings"));
     let others = others.map(|(name, value)| (Arc::from(name), value.clone()));
     let padding = ("padding".into(), AttrValue::from("EXPLICIT"));
-    Some(AttrSet::new(
-        others.chain([padding, ("explicit_paddings".into(), list)]),
-    ))
+    AttrSet::new(others.chain([padding, ("explicit_paddings".into(), list)]))
 }

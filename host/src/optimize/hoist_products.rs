@@ -1,9 +1,9 @@
 //! Moves products out of unrolled recurrences.
 //!
 //! A cell of a recurrent network multiplies its input and its state, side by side, with one matrix.
-//! The inputs of all steps are there before the first step, so one product serves all of them, and
-//! each step multiplies its state only. The matrix of a step then has fewer rows, which stay in a
-//! core's cache more easily.
+//! The inputs of all steps are there before the first step. So one product serves all of them, and
+//! each step multiplies its state only, with fewer rows of the matrix. These stay in a core's cache
+//! more easily.
 
 use std::sync::Arc;
 
@@ -33,6 +33,10 @@ const ROWS_MAX: usize = 64;
 
 /// Maximum number of steps.
 const STEPS_MAX: usize = 4096;
+
+/// Maximum number of bytes of a matrix: it is copied while a part of it is read, and a small file
+/// may describe a large one.
+const MATRIX_BYTES_MAX: u64 = 256 << 20;
 
 /// `BiasAdd(MatMul(ConcatV2(parts), matrix), bias)`.
 #[derive(Debug, Clone, Copy)]
@@ -116,8 +120,9 @@ fn step(edit: &Edit<'_>, product: NodeId) -> Option<(NodeId, Step)> {
     let (&[n_rows, a], &[_, b]) = (first_shape.dims(), second_shape.dims()) else {
         return None;
     };
-    let is_whole =
-        literal.dtype() == DType::F32 && literal.shape().dims().first() == Some(&(a + b));
+    let is_whole = literal.dtype() == DType::F32
+        && literal.shape().dims().first() == Some(&(a + b))
+        && literal.size_bytes() <= MATRIX_BYTES_MAX;
     let step = Step {
         concat,
         product,
