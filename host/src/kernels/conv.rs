@@ -8,6 +8,8 @@ use crate::kernels::MatrixMut;
 use crate::kernels::MatrixView;
 use crate::kernels::Scratch;
 use crate::kernels::Threads;
+use crate::kernels::parallel::even_part;
+use crate::kernels::parallel::longest_share;
 use crate::kernels::simd::Epilogue;
 use crate::kernels::simd::Prepacked;
 use crate::kernels::simd::RowStarts;
@@ -461,23 +463,6 @@ impl Convolution {
     }
 }
 
-/// Returns the size of equal parts of `n` elements, a multiple of `unit`, such that `n_threads`
-/// have nearly the same to do. There are `n_threads` parts to `n_parts`, and the more the better,
-/// because threads may be late.
-fn even_part(n: usize, unit: usize, n_parts: usize, n_threads: usize) -> usize {
-    let n_parts = (n_threads.max(1)..=n_parts).rev();
-    let sizes = n_parts.map(|n_parts| n.div_ceil(n_parts).next_multiple_of(unit));
-    let best = sizes.min_by_key(|&size| longest_share(n, size, n_threads));
-    best.unwrap_or(n)
-}
-
-/// Returns how many of `n` elements one of `n_threads` has to do at least, in parts of `size`.
-fn longest_share(n: usize, size: usize, n_threads: usize) -> usize {
-    let (n_whole, rest) = (n / size.max(1), n % size.max(1));
-    let least = n_whole / n_threads.max(1) * size + rest;
-    least.max(n_whole.div_ceil(n_threads.max(1)) * size)
-}
-
 /// Scratch memory of one thread, reused from band to band.
 #[derive(Debug)]
 struct BandScratch {
@@ -645,23 +630,6 @@ mod tests {
                 prop_assert_eq!(out, activated);
             }
         }
-    }
-
-    #[test]
-    fn threads_have_nearly_the_same_to_do() {
-        let all = |n: usize, unit| {
-            (2..5).for_each(|n_threads| {
-                let size = even_part(n, unit, 8 * n_threads, n_threads);
-                let longest = longest_share(n, size, n_threads);
-                assert!(size.is_multiple_of(unit) && longest >= n.div_ceil(n_threads));
-                let most = (n.div_ceil(n_threads) + unit).max(n / 7 * 2);
-                assert!(longest <= most, "{n} {unit} {n_threads}: {longest}");
-            });
-        };
-        (1..300).for_each(|n| all(n, 1));
-        (1..20_000).step_by(7).for_each(|n| all(n, TILE_PIXELS));
-        assert_eq!(even_part(28, 1, 8, 2), 7);
-        assert_eq!(longest_share(196, 24, 2), 100);
     }
 
     fn alone(rows: WindowAxis, columns: WindowAxis) -> Convolution {

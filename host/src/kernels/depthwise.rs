@@ -111,22 +111,17 @@ impl Depthwise {
             && filter.iter().all(|weight| weight.is_finite());
         if !is_fast {
             self.apply(input, filter, out, threads)?;
-            if let Some(Epilogue {
-                bias, activation, ..
-            }) = epilogue
-            {
-                epilogue::apply(out, bias, activation, threads);
+            if let Some(epilogue) = epilogue {
+                epilogue::apply_all(out, epilogue, threads);
             }
             return Ok(());
         }
         let zeros = threads.scratch::<f32>(channels)?;
-        let (line, taps) = (
-            self.columns.output * channels,
-            self.rows.size * self.columns.size,
-        );
-        threads.fill(out, line, LINE_GRAIN_MACS / taps, |start, part| {
-            for (index, out) in part.chunks_exact_mut(line).enumerate() {
-                let line = start / line + index;
+        let line_len = self.columns.output * channels;
+        let grain = LINE_GRAIN_MACS / (self.rows.size * self.columns.size);
+        threads.fill(out, line_len, grain, |start, part| {
+            for (index, out) in part.chunks_exact_mut(line_len).enumerate() {
+                let line = start / line_len + index;
                 let (image, row) = (line / self.rows.output, line % self.rows.output);
                 let mut lines = SmallVec::<[ImageLine<'_>; 5]>::new();
                 for tap in 0..self.rows.size {
@@ -369,16 +364,21 @@ mod tests {
         assert!(n_fast > 500, "{n_fast}");
     }
 
-    #[test]
-    fn padding_under_a_weight_that_is_not_finite_is_nan() {
+    /// Windows of 3 x 3 over a padded image of 4 x 4.
+    fn of_16_channels() -> Depthwise {
         let axis = axis(4, 3, 1, Padding::Same).unwrap();
-        let depthwise = Depthwise {
+        Depthwise {
             batch: 1,
             rows: axis,
             columns: axis,
             channels: 16,
             multiplier: 1,
-        };
+        }
+    }
+
+    #[test]
+    fn padding_under_a_weight_that_is_not_finite_is_nan() {
+        let depthwise = of_16_channels();
         let mut filter = vec![1.0; 9 * 16];
         filter[5] = f32::INFINITY;
         let mut out = vec![0.0; 16 * 16];
@@ -390,14 +390,7 @@ mod tests {
 
     #[test]
     fn epilogues_of_other_channels_are_refused() {
-        let axis = axis(4, 3, 1, Padding::Same).unwrap();
-        let depthwise = Depthwise {
-            batch: 1,
-            rows: axis,
-            columns: axis,
-            channels: 16,
-            multiplier: 1,
-        };
+        let depthwise = of_16_channels();
         let (input, filter) = ([1.0; 256], [1.0; 144]);
         for (bias, addend) in [(&[0.0; 16][..9], None), (&[0.0; 16], Some(&input[..]))] {
             let epilogue = Epilogue {

@@ -189,3 +189,33 @@ pub const SPECIAL: [(&str, Special); 19] = [
         above_zero(x, f64::NEG_INFINITY, spec_math::cephes64::y1)
     }),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expm1_is_within_two_units_in_the_last_place() {
+        for bits in (0..u32::MAX).step_by(99_991) {
+            let x = f32::from_bits(bits);
+            let (found, exact) = (expm1_f32(x), f64::from(x).exp_m1());
+            let expected = exact as f32;
+            if expected.is_finite() && expected.abs() >= f32::MIN_POSITIVE {
+                let unit = f64::from(f32::from_bits(expected.abs().to_bits() + 1) - expected.abs());
+                assert!(
+                    (f64::from(found) - exact).abs() <= 2.0 * unit,
+                    "{x}: {found}"
+                );
+            } else {
+                assert!(
+                    found == expected || found.is_nan() && x.is_nan() || expected.abs() < 1e-37
+                );
+            }
+        }
+        for (x, expected) in [(f32::INFINITY, f32::INFINITY), (f32::NEG_INFINITY, -1.0)] {
+            assert_eq!(expm1_f32(x), expected);
+        }
+        assert!(expm1_f32(f32::NAN).is_nan());
+        assert!(expm1_f32(88.7).is_finite() && expm1_f32(88.8).is_infinite());
+    }
+}
