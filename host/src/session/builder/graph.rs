@@ -114,8 +114,9 @@ impl SessionBuilder {
     /// tensor that a pass has removed runs the graph as it was given, and so do all later runs of
     /// the session. Callables that were made before keep their graph.
     ///
-    /// Passes change nothing if the app has made the candidates, or a policy of the app is bound to
-    /// the graph.
+    /// Passes change nothing if the app has made the candidates or the proposal, whose node ids are
+    /// those of its own graph. The same holds for a saved placement that names a node that they
+    /// would remove: it was made for the graph as it was given.
     #[must_use]
     pub fn with_passes(mut self, passes: impl IntoIterator<Item = Pass>) -> Self {
         self.graph.passes = Some(passes.into_iter().collect());
