@@ -65,6 +65,7 @@ mod npz;
 mod nvidia;
 #[cfg(feature = "cli")]
 mod observability;
+#[cfg(feature = "cli")]
 mod optimize;
 mod own_dag;
 #[cfg(feature = "cli")]
