@@ -128,6 +128,9 @@ const ASKING_CHANNELS: usize = 4096;
 /// Elements that are scaled in one loop: they stay in the L1 cache.
 const BLOCK: usize = 1024;
 
+/// Elements whose sums are computed at once, in registers.
+const VECTOR: usize = 16;
+
 /// A loop over the sums of more neighbours on each side may have to be interrupted.
 const FEW_NEIGHBOURS: usize = 64;
 
@@ -213,11 +216,21 @@ impl LocalResponse {
                         for (square, x) in squares[radius..].iter_mut().zip(x) {
                             *square = x.widen() * x.widen();
                         }
-                        sums.copy_from_slice(&squares[..channels]);
-                        for first in 1..=2 * radius {
-                            for (sum, square) in sums.iter_mut().zip(&squares[first..]) {
-                                *sum += square;
+                        let mut vectors = sums.chunks_exact_mut(VECTOR);
+                        let mut first = 0;
+                        for vector in &mut vectors {
+                            let mut total = [0.0; VECTOR];
+                            for near in 0..=2 * radius {
+                                let squares = &squares[first + near..][..VECTOR];
+                                for (total, square) in total.iter_mut().zip(squares) {
+                                    *total += square;
+                                }
                             }
+                            vector.copy_from_slice(&total);
+                            first += VECTOR;
+                        }
+                        for (index, sum) in vectors.into_remainder().iter_mut().enumerate() {
+                            *sum = squares[first + index..][..=2 * radius].iter().sum();
                         }
                     }
                     self.scale(x, sums, out);

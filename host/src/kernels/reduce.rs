@@ -251,6 +251,28 @@ impl Reduction {
             }
             return;
         }
+        // Rows at equal distances: the sums of some columns stay in registers.
+        if let [axis] = &self.reduced[..] {
+            let (vectors, rest) = partials.as_chunks_mut::<LANES>();
+            let n_vectors = vectors.len();
+            for (index, vector) in vectors.iter_mut().enumerate() {
+                let mut totals = *vector;
+                for row in first..first + n_rows {
+                    let elements = &input[row * axis.stride + index * LANES..][..LANES];
+                    for (total, &x) in totals.iter_mut().zip(elements) {
+                        *total = R::join(*total, R::take(x));
+                    }
+                }
+                *vector = totals;
+            }
+            for row in first..first + n_rows {
+                let elements = &input[row * axis.stride + n_vectors * LANES..];
+                for (partial, &x) in rest.iter_mut().zip(elements) {
+                    *partial = R::join(*partial, R::take(x));
+                }
+            }
+            return;
+        }
         for index in first..first + n_rows {
             let start = offset(&self.reduced, index);
             for (partial, &x) in partials.iter_mut().zip(&input[start..]) {

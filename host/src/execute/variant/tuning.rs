@@ -133,9 +133,8 @@ impl ExecutionMode {
     fn weight(self) -> u32 {
         match self {
             Self::Serial => 20,
-            Self::Shared => 21,
-            // Spinning workers use a core even if there is no work.
-            Self::Spinning => 22,
+            // Workers that spin do so on cores that no run needs.
+            Self::Shared | Self::Spinning => 21,
         }
     }
 }
@@ -344,8 +343,9 @@ mod tests {
             ([100, 50, 90], ExecutionMode::Spinning),
             ([50, 100, 90], ExecutionMode::Serial),
             // Not by enough.
-            ([100, 92, 96], ExecutionMode::Serial),
-            ([100, 70, 72], ExecutionMode::Shared),
+            ([100, 96, 97], ExecutionMode::Serial),
+            ([100, 92, 94], ExecutionMode::Spinning),
+            ([100, 72, 70], ExecutionMode::Shared),
         ] {
             let mut tuner = trying(&ALL);
             for n_settled in [N_SETTLED_MIN, 2 * N_SETTLED_MIN, 4 * N_SETTLED_MIN] {

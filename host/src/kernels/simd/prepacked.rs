@@ -9,6 +9,7 @@
 //! of the left side may consist of any segments: a piece of a matrix, or the pixels under a window
 //! ([`Segment`]).
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use rten_simd::Isa;
@@ -238,6 +239,7 @@ pub(crate) fn matmul_prepacked(
             epilogue,
             rows,
             panels,
+            is_backward: n_rows <= ROWS_MAX && is_second(),
             out,
             row_stride,
         }
@@ -260,6 +262,17 @@ pub(crate) fn matmul_prepacked(
             share(n_panels, slice, n_slices, 1),
         );
     });
+}
+
+/// Returns whether this is the second of two calls on this thread. Matmuls of few rows take as long
+/// as it takes to read the panels. If each second one begins with the last panel, what the one
+/// before has read last is still in the cache: the steps of a recurrent network read the same
+/// panels.
+fn is_second() -> bool {
+    thread_local! {
+        static IS_SECOND: Cell<bool> = const { Cell::new(false) };
+    }
+    IS_SECOND.with(|it| it.replace(!it.get()))
 }
 
 /// Divides `n_tiles` tiles of `rows` rows in each of `n_panels` panels into at least `n_parts`
@@ -297,6 +310,8 @@ struct Block<'a> {
     epilogue: Option<Epilogue<'a>>,
     rows: Range<usize>,
     panels: Range<usize>,
+    /// Whether the last panel is the first.
+    is_backward: bool,
     out: Target<f32>,
     row_stride: usize,
 }
@@ -332,7 +347,13 @@ impl SimdOp for Block<'_> {
         let width = panel_vectors(lanes) * lanes;
         let ends = self.lhs.segments.iter().map(|s| s.offset + s.len);
         let extent = ends.max().unwrap_or(0);
-        for panel in self.panels.clone() {
+        let n_panels = self.panels.len();
+        for index in 0..n_panels {
+            let at = |index: usize| match self.is_backward {
+                false => self.panels.start + index,
+                true => self.panels.end - 1 - index,
+            };
+            let panel = at(index);
             let first = panel * width;
             let n_columns = width.min(self.rhs.columns - first);
             let n_vectors = n_columns.div_ceil(lanes);
@@ -340,11 +361,14 @@ impl SimdOp for Block<'_> {
             let data = &self.rhs.data[start..start + n_vectors * lanes * self.rhs.inner];
             let most = tile_rows(lanes, n_vectors);
             let n_tiles = (self.rows.end - self.rows.start).div_ceil(most).max(1);
-            let (next, ahead_step) = match panel + 1 < self.panels.end {
+            let (next, ahead_step) = match index + 1 < n_panels {
                 true => {
                     let row_bytes = n_vectors * lanes * size_of::<f32>();
                     let step = row_bytes.div_ceil(n_tiles).min(LINE_BYTES);
-                    (&self.rhs.data[start + data.len()..], step)
+                    (
+                        &self.rhs.data[at(index + 1) * width * self.rhs.inner..],
+                        step,
+                    )
                 }
                 false => (data, 0),
             };
