@@ -57,6 +57,40 @@ fn image() -> Result<Graph, BuildError> {
     Ok(b.finish())
 }
 
+#[test]
+fn threads_share_winograds_tiles() {
+    let graph = || {
+        let b = GraphBuilder::new("image");
+        let x = b.placeholder::<f32>("x", [1, 61, 58, 16])?;
+        let w = values(DType::F32, &[3, 3, 16, 80], 2);
+        let w = b.constant([3, 3, 16, 80], w.as_slice::<f32>().unwrap())?;
+        let bias = values(DType::F32, &[80], 3);
+        let bias = b.constant([80], bias.as_slice::<f32>().unwrap())?;
+        let product = b.conv2d(x, w, Conv2d::new(Padding::Same))?;
+        let sum = b.bias_add(product, bias)?;
+        b.named("dense").relu(sum)?;
+        Ok::<Graph, BuildError>(b.finish())
+    };
+    let run = |n_threads| {
+        let session = Session::builder()
+            .with_graph(graph().unwrap())
+            .with_intra_op_parallelism_threads(n_threads)
+            .build()
+            .unwrap();
+        let x = values(DType::F32, &[1, 61, 58, 16], 1);
+        let answers = session.run(&[("x", x)], &["dense"]).unwrap();
+        answers[0].as_slice::<f32>().unwrap().to_vec()
+    };
+    let alone = run(1);
+    for n_threads in [2, 3, 8] {
+        // Sums of another order, of 144 terms of up to 8.
+        for (index, (found, expected)) in run(n_threads).iter().zip(&alone).enumerate() {
+            let message = format!("{n_threads} threads [{index}]: {found} is not {expected}");
+            assert!((found - expected).abs() < 1e-3, "{message}");
+        }
+    }
+}
+
 /// Numbers of both signs, of any type.
 fn values(dtype: DType, shape: &[usize], seed: usize) -> Tensor {
     let n: usize = shape.iter().product();

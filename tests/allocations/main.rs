@@ -242,6 +242,7 @@ impl Lists {
             op,
             attrs: &attrs,
             input_dtypes: &[],
+            input_shapes: &[],
             output_dtypes: &[],
             device: device.as_kernel_device().unwrap(),
         };

@@ -26,6 +26,7 @@ use placewright::device::KernelRegistry;
 use placewright::ops::OpRegistry;
 use placewright::tensor::Buffer;
 use placewright::tensor::DType;
+use placewright::tensor::PartialShape;
 use placewright::tensor::Tensor;
 
 use crate::case::Case;
@@ -525,6 +526,8 @@ impl Bench {
             })
             .collect::<Result<Vec<_>, _>>()?;
         let input_dtypes: Vec<DType> = inputs.iter().map(Tensor::dtype).collect();
+        let shapes = inputs.iter().map(|input| input.shape().into());
+        let input_shapes: Vec<PartialShape> = shapes.collect();
         let output_dtypes =
             vec![input_dtypes.first().copied().unwrap_or(DType::F32); case.n_outputs];
         let factory = def.factory.as_ref().ok_or("kernel without factory")?;
@@ -533,6 +536,7 @@ impl Bench {
             op: case.op,
             attrs: &attrs,
             input_dtypes: &input_dtypes,
+            input_shapes: &input_shapes,
             output_dtypes: &output_dtypes,
             device,
         })

@@ -114,11 +114,14 @@ impl<'a> Probe<'a> {
         let def = def.ok_or(ProbeError::NoKernel)?;
         let inputs = question.inputs.iter();
         let input_dtypes: Vec<DType> = inputs.clone().map(|(_, input)| input.dtype()).collect();
+        let input_shapes = inputs.clone().map(|(_, input)| input.shape().into());
+        let input_shapes: Vec<PartialShape> = input_shapes.collect();
         let construction = KernelConstruction {
             node: NODE,
             op: question.op,
             attrs: &attrs,
             input_dtypes: &input_dtypes,
+            input_shapes: &input_shapes,
             output_dtypes: &[DType::F32],
             device,
         };
@@ -155,6 +158,8 @@ impl<'a> Probe<'a> {
         let def = def.ok_or(ProbeError::NoKernel)?;
         let dtype = |tensor: TensorId| graph.tensor_dtypes()[tensor.index()];
         let input_dtypes: Vec<DType> = graph.data_inputs(node).map(dtype).collect();
+        let shapes = graph.data_inputs(node).map(|it| graph.tensor_shape(it));
+        let input_shapes: Vec<PartialShape> = shapes.collect();
         let n_outputs = graph.output_range(node).len();
         let outputs = (0..n_outputs).filter_map(|slot| graph.output(node, slot));
         let output_dtypes: Vec<DType> = outputs.map(dtype).collect();
@@ -163,6 +168,7 @@ impl<'a> Probe<'a> {
             op,
             attrs,
             input_dtypes: &input_dtypes,
+            input_shapes: &input_shapes,
             output_dtypes: &output_dtypes,
             device,
         };

@@ -5,7 +5,7 @@ use super::error::KernelError;
 use super::kernel_context::KernelContext;
 use super::traits::KernelDevice;
 use crate::graph::AttrSet;
-use crate::tensor::{DType, Tensor};
+use crate::tensor::{DType, PartialShape, Tensor};
 
 /// An op on one device type. A kernel is created once per node, and called once per execution, from
 /// any thread.
@@ -74,6 +74,8 @@ pub struct KernelConstruction<'a> {
     pub attrs: &'a AttrSet,
     /// Element types of the data inputs.
     pub input_dtypes: &'a [DType],
+    /// Shapes of the data inputs, as far as the graph says.
+    pub input_shapes: &'a [PartialShape],
     /// Element types of the outputs.
     pub output_dtypes: &'a [DType],
     /// The device that will execute it.

@@ -19,6 +19,7 @@ use crate::ops::OpDef;
 use crate::ops::OpRegistry;
 use crate::tensor::DType;
 use crate::tensor::Literal;
+use crate::tensor::PartialShape;
 
 /// Why no kernel can be created for a node. Callers add node and device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -96,11 +97,16 @@ pub fn create_kernel(
         .data_inputs(node)
         .map(|tensor| dtypes[tensor.index()])
         .collect();
+    let input_shapes: Vec<PartialShape> = graph
+        .data_inputs(node)
+        .map(|tensor| graph.tensor_shape(tensor))
+        .collect();
     let construction = KernelConstruction {
         node: graph.node_name(node),
         op: graph.op(node),
         attrs,
         input_dtypes: &input_dtypes,
+        input_shapes: &input_shapes,
         output_dtypes: &dtypes[graph.output_range(node)],
         device,
     };

@@ -355,7 +355,7 @@ impl Convolution {
         }
     }
 
-    fn check(&self, input: usize, filter: usize, out: usize) -> Result<(), KernelError> {
+    pub(super) fn check(&self, input: usize, filter: usize, out: usize) -> Result<(), KernelError> {
         let product = |factors: [usize; 4]| {
             factors
                 .iter()

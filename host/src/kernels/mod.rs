@@ -126,6 +126,7 @@ pub mod unicode;
 pub mod volume;
 
 pub mod window;
+pub mod winograd;
 
 pub use bits::Bits;
 pub use broadcast::Broadcast;

@@ -123,6 +123,18 @@ impl<'a> Threads<'a> {
         Scratch::new(self.device, n)
     }
 
+    /// Allocates `n` elements of scratch memory that have any value, otherwise as
+    /// [`Self::scratch`].
+    ///
+    /// # Errors
+    /// As [`Self::scratch`].
+    pub(crate) fn unset_scratch<T: bytemuck::Pod>(
+        self,
+        n: usize,
+    ) -> Result<Scratch<T>, KernelError> {
+        Scratch::unset(self.device, n)
+    }
+
     /// Returns whether the run was interrupted; a loop may then stop and leave its result
     /// incomplete. Needed by loops that take longer than about 10 ms for one unit of
     /// [`Threads::fill`]; `fill` checks between units.

@@ -272,10 +272,11 @@ fn random_conv(input: [usize; 4], filter: [usize; 4], window: Window) -> Case {
         window.padding, window.strides, window.dilations, window.explicit
     );
     conv(&name, tensor(&input, &x), tensor(&filter, &f), window)
-        // Sums of at most 300 terms of size 1, each rounded to 24 bits, in any order.
+        // Sums of at most 300 terms of size 1, each rounded to 24 bits, in any order or by
+        // Winograd.
         .gives_within(
             tensor(&[batch, n_rows, n_columns, outputs], &expected),
-            2e-5,
+            4e-5,
         )
 }
 
@@ -437,6 +438,17 @@ fn convolutions() -> Vec<Case> {
         random_conv([1, 5, 5, 4], [1, 1, 1, 4], PLAIN),
         // Large enough for several threads and several blocks.
         random_conv([2, 40, 40, 32], [3, 3, 32, 16], same),
+        // Winograd's tiles of both sizes, and of pixels that are not neighbours.
+        random_conv([1, 9, 8, 32], [3, 3, 32, 48], same),
+        random_conv([3, 21, 18, 17], [3, 3, 17, 19], explicit),
+        random_conv(
+            [1, 20, 23, 16],
+            [3, 3, 16, 20],
+            Window {
+                dilations: [2, 3],
+                ..same
+            },
+        ),
         // Around the sizes of tiles; windows larger than the image; groups wider than a vector.
         random_conv([1, 1, 1, 3], [1, 1, 3, 17], PLAIN),
         random_conv([1, 1, 3, 2], [1, 2, 2, 33], same),

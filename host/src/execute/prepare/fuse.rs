@@ -20,6 +20,7 @@ use crate::names::DeviceId;
 use crate::partition::{Fused, Rewritten, rewrite};
 use crate::plan::{ExecutionPlan, StepId};
 use crate::tensor::DType;
+use crate::tensor::PartialShape;
 
 /// The nodes of each step that executes fused nodes or a cluster.
 pub(super) type FusedSteps = FxHashMap<StepId, Fused>;
@@ -102,14 +103,17 @@ impl KernelCache {
         let dtypes = self.graph.tensor_dtypes();
         let inputs = fused.inputs.iter().map(|&(node, index)| {
             let tensor = self.graph.data_inputs(node).nth(index);
-            dtypes[tensor.expect("fusing has checked the inputs").index()]
+            tensor.expect("fusing has checked the inputs")
         });
-        let input_dtypes: Vec<DType> = inputs.collect();
+        let (input_dtypes, input_shapes): (Vec<DType>, Vec<PartialShape>) = inputs
+            .map(|tensor| (dtypes[tensor.index()], self.graph.tensor_shape(tensor)))
+            .unzip();
         let construction = KernelConstruction {
             node: self.graph.node_name(node),
             op: &fused.op,
             attrs: &fused.attrs,
             input_dtypes: &input_dtypes,
+            input_shapes: &input_shapes,
             output_dtypes: &dtypes[self.graph.output_range(node)],
             device,
         };

@@ -5,6 +5,7 @@ mod epilogue;
 mod gemm;
 mod prepacked;
 mod vectorize;
+mod winograd;
 
 pub(crate) use depthwise::DepthwiseLine;
 pub(crate) use depthwise::ImageLine;
@@ -20,3 +21,6 @@ pub(crate) use prepacked::matmul_prepacked;
 pub(crate) use prepacked::prepack;
 pub(crate) use prepacked::prepacked_len;
 pub(crate) use vectorize::vectorize;
+pub(crate) use winograd::DILATION_MAX;
+pub(crate) use winograd::TileGrid;
+pub(crate) use winograd::Winograd;

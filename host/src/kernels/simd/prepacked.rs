@@ -542,7 +542,7 @@ macro_rules! add_products {
 /// # Safety
 /// There are `n_left` elements.
 #[inline(always)]
-unsafe fn load<I: Isa>(isa: I, from: *const f32, n_left: usize) -> I::F32 {
+pub(super) unsafe fn load<I: Isa>(isa: I, from: *const f32, n_left: usize) -> I::F32 {
     let ops = isa.f32();
     if n_left >= ops.len() {
         // SAFETY: a whole vector.

@@ -447,13 +447,25 @@ pub(super) fn prepacked(
     rhs: MatrixView<'_, f32>,
     device: &dyn KernelDevice,
 ) -> Result<Tensor, KernelError> {
-    let len = matmul::prepacked_len(rhs.rows(), rhs.columns())
-        .ok_or_else(|| KernelError::invalid("the matrix is too large to be prepacked"))?;
+    let len = matmul::prepacked_len(rhs.rows(), rhs.columns());
+    prepacked_with(len, device, |panels| {
+        matmul::prepack(rhs, panels);
+        Ok(())
+    })
+}
+
+/// Prepacks a constant into `len` elements of the device's memory; `None` exceeds the address
+/// space.
+pub(super) fn prepacked_with(
+    len: Option<usize>,
+    device: &dyn KernelDevice,
+    prepack: impl FnOnce(&mut [f32]) -> Result<(), KernelError>,
+) -> Result<Tensor, KernelError> {
+    let len = len.ok_or_else(|| KernelError::invalid("the matrix is too large to be prepacked"))?;
     let allocator = device.allocator(AllocatorAttributes::default());
-    let mut panels = Tensor::persistent_zeros(&*allocator, DType::F32, Shape::from([len]))?;
-    let elements = panels.as_slice_mut().ok_or(TensorError::NotOnHost)?;
-    matmul::prepack(rhs, elements);
-    Ok(panels)
+    let mut prepacked = Tensor::persistent_zeros(&*allocator, DType::F32, Shape::from([len]))?;
+    prepack(prepacked.as_slice_mut().ok_or(TensorError::NotOnHost)?)?;
+    Ok(prepacked)
 }
 
 fn matmul_of<T: MatmulElement>(

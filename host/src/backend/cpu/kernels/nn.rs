@@ -36,6 +36,7 @@ use crate::kernels::matmul;
 use crate::kernels::matmul::Epilogue;
 use crate::kernels::softmax;
 use crate::kernels::softmax::SoftmaxRow;
+use crate::kernels::winograd::Winograd;
 use crate::tensor::DType;
 use crate::tensor::Element;
 use crate::tensor::Shape;
@@ -156,6 +157,7 @@ pub(super) fn conv_2d_with(node: &KernelConstruction<'_>, epilogue: Option<Epilo
         T => if T::DTYPE == DType::F32 {
             Ok(Box::new(FloatConvolution {
                 windows,
+                winograd: winograd_of(node, windows),
                 epilogue,
                 unpacked: OnceLock::new(),
             }))
@@ -169,10 +171,25 @@ pub(super) fn conv_2d_with(node: &KernelConstruction<'_>, epilogue: Option<Epilo
 /// panels in each run.
 struct FloatConvolution {
     windows: ConvolutionWindows,
+    /// How a constant filter is prepacked, if not into panels.
+    winograd: Option<Winograd>,
     /// That of a fused node.
     epilogue: Option<EpilogueOps>,
     /// A prepacked filter in its original layout, if images turn out to need that.
     unpacked: OnceLock<Tensor>,
+}
+
+/// Returns the form of a constant filter if the graph says how large the images are.
+fn winograd_of(node: &KernelConstruction<'_>, windows: ConvolutionWindows) -> Option<Winograd> {
+    let [images, filter] = node.input_shapes.get(..2)? else {
+        return None;
+    };
+    let &[batch, rows, columns, channels] = images.dims()? else {
+        return None;
+    };
+    let images = Shape::new(&[batch.unwrap_or(1), rows?, columns?, channels?]);
+    let (convolution, _) = windows.over(&images, &filter.to_shape()?).ok()?;
+    Winograd::best(&convolution)
 }
 
 impl FloatConvolution {
@@ -209,6 +226,12 @@ impl Kernel for FloatConvolution {
                 }
                 Ok(())
             };
+        if let (Some(winograd), Some(filter)) = (self.winograd, context.prepacked_input(1)) {
+            let filter = filter.as_slice()?;
+            return output_with(context, self.epilogue, &shape, |epilogue, out| {
+                winograd.apply(&convolution, x, filter, epilogue, out, threads)
+            });
+        }
         if !convolution.is_dense() {
             let filter = self.filter(context)?.as_slice()?;
             return output_with(context, self.epilogue, &shape, |epilogue, out| {
@@ -244,14 +267,28 @@ impl Kernel for FloatConvolution {
         constant: &Tensor,
         device: &dyn KernelDevice,
     ) -> Result<Option<Tensor>, KernelError> {
-        if index != 1 || constant.shape().rank() != 4 {
+        let &[_, _, inputs, outputs] = constant.shape().dims() else {
             return Ok(None);
+        };
+        if index != 1 {
+            return Ok(None);
+        }
+        if let Some(winograd) = self.winograd {
+            let filter = constant.as_slice()?;
+            return math::prepacked_with(winograd.prepacked_len(inputs, outputs), device, |to| {
+                winograd.prepack(filter, inputs, outputs, to)
+            })
+            .map(Some);
         }
         math::prepacked(filter_matrix(constant)?, device).map(Some)
     }
 
     fn prepacked_form(&self, index: usize) -> Option<&'static str> {
-        (index == 1).then_some(math::PANELS)
+        (index == 1).then_some(match self.winograd {
+            None => math::PANELS,
+            Some(Winograd::Two) => "placewright: filters of F(2 x 2, 3 x 3)",
+            Some(Winograd::Four) => "placewright: filters of F(4 x 4, 3 x 3)",
+        })
     }
 
     fn replaces_prepacked_input(&self, index: usize) -> bool {
