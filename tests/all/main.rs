@@ -31,6 +31,8 @@ mod error_chains;
 #[path = "../support/fakes.rs"]
 mod fakes;
 #[cfg(feature = "cli")]
+mod fused_patterns;
+#[cfg(feature = "cli")]
 mod fusion;
 #[cfg(all(feature = "opencl", feature = "cuda"))]
 mod gpu;

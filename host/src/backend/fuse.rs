@@ -15,6 +15,7 @@ use crate::graph::AttrValue;
 use crate::graph::Graph;
 use crate::graph::NodeId;
 use crate::tensor::DType;
+use crate::tensor::PartialShape;
 use crate::tensor::Shape;
 
 const DEPTHWISE: &str = "DepthwiseConv2dNative";
@@ -50,8 +51,12 @@ pub(super) fn fuse_epilogues(graph: &mut PartitionGraph<'_>, device: Epilogues<'
             && let Some((before, _)) = graph.input_node(node, 0)
             && graph.is_read_only_by(before, node)
         {
-            fuse_sum(graph, device, before, Some(node));
-            fuse_bias(graph, device, before, None, Some(node));
+            let activation = Some(Activation {
+                op: graph.graph().op(node),
+                nodes: &[node],
+            });
+            fuse_sum(graph, device, before, activation);
+            fuse_bias(graph, device, before, None, activation);
         }
     }
     for &node in &nodes {
@@ -62,6 +67,15 @@ pub(super) fn fuse_epilogues(graph: &mut PartitionGraph<'_>, device: Epilogues<'
     }
 }
 
+/// What follows the sums.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Activation<'a> {
+    /// Its name in fused ops.
+    pub(super) op: &'a str,
+    /// Its nodes, in order. Only they read the sums.
+    pub(super) nodes: &'a [NodeId],
+}
+
 /// A sum whose operand `index` is not a bias.
 type Sum = (NodeId, usize);
 
@@ -70,7 +84,7 @@ fn fuse_sum(
     graph: &mut PartitionGraph<'_>,
     device: Epilogues<'_>,
     sum: NodeId,
-    activation: Option<NodeId>,
+    activation: Option<Activation<'_>>,
 ) {
     if device.added_types.is_empty() || !matches!(graph.graph().op(sum), "Add" | "AddV2") {
         return;
@@ -98,56 +112,84 @@ fn have_same_shape(graph: &Graph, node: NodeId) -> bool {
     result.rank().is_some() && operands.all(|operand| graph.tensor_shape(operand) == result)
 }
 
-fn fuse_bias(
+/// Returns which input of a node is a bias per column, and which the matrix.
+fn bias_inputs(graph: &Graph, node: NodeId) -> Option<(usize, usize)> {
+    match graph.op(node) {
+        "BiasAdd" => is_last_axis(graph, node).then_some((1, 0)),
+        // As Keras writes it for products.
+        "Add" | "AddV2" => {
+            let shapes: Vec<PartialShape> = graph
+                .data_inputs(node)
+                .map(|tensor| graph.tensor_shape(tensor))
+                .collect();
+            [(1, 0), (0, 1)].into_iter().find(|&(bias, matrix)| {
+                let dims = (shapes[bias].dims(), shapes[matrix].dims());
+                matches!(dims, (Some(&[Some(n)]), Some([_, .., Some(last)])) if n == *last)
+            })
+        }
+        _ => None,
+    }
+}
+
+fn is_last_axis(graph: &Graph, node: NodeId) -> bool {
+    matches!(graph.attrs(node).text("data_format"), None | Some("NHWC"))
+}
+
+/// Fuses a bias with the matmul or convolution that it follows. Returns whether they are.
+pub(super) fn fuse_bias(
     graph: &mut PartitionGraph<'_>,
     device: Epilogues<'_>,
     bias: NodeId,
     sum: Option<Sum>,
-    activation: Option<NodeId>,
-) {
+    activation: Option<Activation<'_>>,
+) -> bool {
     // Most are: the longer chains took them.
     if graph.is_replaced(bias) {
-        return;
+        return false;
     }
     let all = graph.graph();
-    let is_last_axis = |node| matches!(all.attrs(node).text("data_format"), None | Some("NHWC"));
-    if all.op(bias) != "BiasAdd" || !is_last_axis(bias) {
-        return;
-    }
-    let Some((base, _)) = graph.input_node(bias, 0) else {
-        return;
+    let is_last_axis = |node| is_last_axis(all, node);
+    let Some((bias_input, base_input)) = bias_inputs(all, bias) else {
+        return false;
+    };
+    let Some((base, _)) = graph.input_node(bias, base_input) else {
+        return false;
     };
     let op = match all.op(base) {
         "MatMul" => "_FusedMatMul",
         "Conv2D" if is_last_axis(base) => "_FusedConv2D",
         DEPTHWISE if is_last_axis(base) && device.has_depthwise && sum.is_none() => FUSED_DEPTHWISE,
-        _ => return,
+        _ => return false,
     };
     let types = match sum {
         Some(_) => device.added_types,
         None => device.types,
     };
     let dtype = all.attrs(base).dtype("T");
-    let nodes = [Some(base), Some(bias), sum.map(|(sum, _)| sum), activation];
-    let nodes: Vec<NodeId> = nodes.into_iter().flatten().collect();
+    let chain = [Some(base), Some(bias), sum.map(|(sum, _)| sum)];
+    let chain: SmallVec<[NodeId; 3]> = chain.into_iter().flatten().collect();
+    let mut nodes = chain.to_vec();
+    nodes.extend(activation.iter().flat_map(|it| it.nodes));
     // Not fused if an app has registered a kernel in place of the default one.
     if !graph.is_read_only_by(base, bias)
         || !dtype.is_some_and(|dtype| types.contains(&dtype))
         || !nodes.iter().all(|&node| graph.has_plain_kernel(node))
     {
-        return;
+        return false;
     }
-    let follow = nodes[1..].iter().map(|&node| match all.op(node) {
-        // TensorFlow's name of it in fused ops.
-        "AddV2" => AttrValue::from("Add"),
-        op => AttrValue::from(op),
-    });
+    // TensorFlow's names in fused ops.
+    let follow = [
+        Some("BiasAdd"),
+        sum.map(|_| "Add"),
+        activation.map(|it| it.op),
+    ];
+    let follow = follow.into_iter().flatten().map(AttrValue::from);
     let follow = (FUSED_OPS.into(), AttrValue::List(follow.collect()));
     let n_args = 1 + i64::from(sum.is_some());
     let n_args = ("num_args".into(), AttrValue::Int(n_args));
     let own = all.attrs(base).iter();
     let own = own.map(|(name, value)| (Arc::from(name), value.clone()));
-    let mut inputs = vec![(base, 0), (base, 1), (bias, 1)];
+    let mut inputs = vec![(base, 0), (base, 1), (bias, bias_input)];
     inputs.extend(sum);
     let fused = FusedNode {
         op: op.to_owned(),
@@ -156,7 +198,7 @@ fn fuse_bias(
         nodes,
     };
     // Fails if one of the nodes is already part of a fused node.
-    let _ = graph.fuse(fused);
+    graph.fuse(fused).is_ok()
 }
 
 /// What follows the bias of a fused node.

@@ -27,6 +27,8 @@ pub mod color;
 
 pub mod complex;
 
+pub mod composite;
+
 pub mod concat;
 
 pub mod conv;

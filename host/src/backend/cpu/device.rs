@@ -197,7 +197,7 @@ impl KernelDevice for ThreadPoolDevice {
         _: &[Function],
         graph: &mut PartitionGraph<'_>,
     ) -> Result<(), DeviceError> {
-        super::kernels::fused::fuse(graph);
+        super::fuse::fuse(graph);
         Ok(())
     }
 

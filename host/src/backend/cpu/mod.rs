@@ -26,6 +26,8 @@ use crate::names::DeviceName;
 use crate::trace::targets;
 
 mod device;
+#[cfg(feature = "kernels")]
+mod fuse;
 mod gpu_compatible;
 #[cfg(feature = "kernels")]
 mod kernels;

@@ -7,7 +7,6 @@ use crate::backend::cpu::kernels::nn;
 use crate::backend::fuse::Epilogues;
 use crate::backend::fuse::bad_fused_ops;
 use crate::backend::fuse::check_bias;
-use crate::backend::fuse::fuse_epilogues;
 use crate::backend::fuse::fused_ops;
 use crate::backend::host_kernels::Made;
 use crate::backend::plan::attr::type_attr;
@@ -19,10 +18,10 @@ use crate::device::KernelContext;
 use crate::device::KernelDevice;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
-use crate::device::PartitionGraph;
 use crate::kernels::Broadcast;
 use crate::kernels::Number;
 use crate::kernels::Threads;
+use crate::kernels::composite;
 use crate::kernels::epilogue;
 use crate::kernels::matmul::Epilogue;
 use crate::tensor::DType;
@@ -30,19 +29,31 @@ use crate::tensor::Element;
 use crate::tensor::Shape;
 use crate::tensor::Tensor;
 
-/// Fuses the nodes of a CPU device for which this module has kernels.
-pub(in crate::backend::cpu) fn fuse(graph: &mut PartitionGraph<'_>) {
-    let epilogues = Epilogues {
-        types: &REALS,
-        added_types: &[DType::F32],
-        has_depthwise: true,
-        is_activation,
-    };
-    fuse_epilogues(graph, epilogues);
-}
+/// What the kernels of this module compute.
+pub(in crate::backend::cpu) const EPILOGUES: Epilogues<'static> = Epilogues {
+    types: &REALS,
+    added_types: &[DType::F32],
+    has_depthwise: true,
+    is_activation: |op| matches!(op, "Relu" | "Relu6"),
+};
 
-fn is_activation(op: &str) -> bool {
-    matches!(op, "Relu" | "Relu6")
+/// TensorFlow's name of the Gaussian error linear unit in fused ops.
+pub(in crate::backend::cpu) const GELU_EXACT: &str = "GeluExact";
+
+/// That of its approximation.
+pub(in crate::backend::cpu) const GELU_APPROXIMATE: &str = "GeluApproximate";
+
+/// Returns the activation of a name in fused ops, and whether a Gaussian error linear unit, which
+/// is not in registers, follows; with `true` it is the approximation.
+fn activation_of(op: Option<&str>) -> Option<(Activation, Option<bool>)> {
+    Some(match op {
+        None => (Activation::None, None),
+        Some("Relu") => (Activation::Relu, None),
+        Some("Relu6") => (Activation::Relu6, None),
+        Some(GELU_EXACT) => (Activation::None, Some(false)),
+        Some(GELU_APPROXIMATE) => (Activation::None, Some(true)),
+        Some(_) => return None,
+    })
 }
 
 /// Makes the kernel of an op. If there is an epilogue, its `float` kernels compute that, too.
@@ -68,6 +79,8 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 pub(super) struct EpilogueOps {
     has_addend: bool,
     activation: Activation,
+    /// Whether a Gaussian error linear unit follows; with `true` it is the approximation.
+    gelu: Option<bool>,
 }
 
 /// A matmul or convolution of another type than `float`, with a bias and the activation that
@@ -79,21 +92,22 @@ struct Fused {
 }
 
 fn fused(node: &KernelConstruction<'_>, base: MakeBase) -> Made {
-    let follow = fused_ops(node, is_activation)?;
-    let activation = match follow.activation {
-        Some("Relu") => Activation::Relu,
-        Some("Relu6") => Activation::Relu6,
-        _ => Activation::None,
-    };
+    let follow = fused_ops(node, |op| activation_of(Some(op)).is_some())?;
+    let known = activation_of(follow.activation);
+    let (activation, gelu) = known.ok_or_else(|| bad_fused_ops(node))?;
     let dtype = type_attr(node, "T")?;
+    if follow.has_addend && gelu.is_some() {
+        return Err(bad_fused_ops(node));
+    }
     if dtype == DType::F32 {
         let epilogue = EpilogueOps {
             has_addend: follow.has_addend,
             activation,
+            gelu,
         };
         return base(node, Some(epilogue));
     }
-    if follow.has_addend {
+    if follow.has_addend || gelu.is_some() {
         return Err(bad_fused_ops(node));
     }
     Ok(Box::new(Fused {
@@ -114,9 +128,18 @@ pub(super) fn output_with(
     let Some(EpilogueOps {
         has_addend,
         activation,
+        gelu,
     }) = ops
     else {
         return context.fill_output(0, shape, |out| compute(None, out));
+    };
+    let threads = Threads::of(context);
+    let compute = |epilogue: Option<Epilogue<'_>>, out: &mut [f32]| {
+        compute(epilogue, out)?;
+        if let Some(is_approximate) = gelu {
+            composite::gelu(out, is_approximate, threads);
+        }
+        Ok(())
     };
     let bias = context.input(2)?;
     check_bias(bias.shape(), shape)?;
@@ -139,7 +162,6 @@ pub(super) fn output_with(
     }
     // The graph did not say all dimensions, and one of the two is broadcast.
     let plan = Broadcast::new(shape, addend.shape())?;
-    let threads = Threads::of(context);
     let mut sums = threads.scratch::<f32>(shape.n_elements())?;
     let biased = Epilogue {
         activation: Activation::None,

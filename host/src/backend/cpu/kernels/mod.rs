@@ -19,6 +19,7 @@ mod checks;
 mod codec;
 mod color;
 mod complex;
+pub(in crate::backend::cpu) mod composite;
 mod concat;
 mod conv;
 mod crop;
@@ -105,6 +106,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     codec::register(registry);
     color::register(registry);
     complex::register(registry);
+    composite::register(registry);
     reduce::register(registry);
     resample::register(registry);
     rows::register(registry);

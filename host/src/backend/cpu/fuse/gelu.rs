@@ -1,0 +1,102 @@
+//! Finds the Gaussian error linear unit, which TensorFlow's graphs contain as several nodes.
+
+use std::f64::consts::FRAC_1_SQRT_2;
+use std::f64::consts::FRAC_2_SQRT_PI;
+
+use super::expression::Edge;
+use super::expression::Expressions;
+use super::expression::Factor;
+use crate::graph::NodeId;
+
+/// The coefficient of `x^3`.
+const CUBIC: f64 = 0.044_715;
+
+/// A Gaussian error linear unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Gelu {
+    pub(super) x: Edge,
+    /// Whether it is computed with `tanh`.
+    pub(super) is_approximate: bool,
+}
+
+/// Returns the unit whose last node this is: `x / 2 * (1 + erf(x / sqrt(2)))`, or `x / 2 * (1 +
+/// tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`, with factors in any order.
+pub(super) fn find(all: Expressions<'_, '_>, last: NodeId) -> Option<Gelu> {
+    if all.op(last) != "Mul" {
+        return None;
+    }
+    // As a node that reads the last one would.
+    let inputs = [(last, 0), (last, 1)].map(|edge| all.product(edge));
+    let constant: f64 = inputs.iter().map(|it| it.constant).product();
+    let mut factors = inputs.iter().flat_map(|it| it.factors.iter().copied());
+    let (Some(Factor::Value(a)), Some(Factor::Value(b)), None) =
+        (factors.next(), factors.next(), factors.next())
+    else {
+        return None;
+    };
+    if constant != 0.5 {
+        return None;
+    }
+    [[a, b], [b, a]].into_iter().find_map(|[x, sum]| {
+        let terms = all.commuted(sum, "AddV2")?.into_iter();
+        let [_, function] = terms
+            .into_iter()
+            .find(|[one, _]| all.is_constant(*one, 1.0))?;
+        let is_approximate = match all.unary(function, "Erf") {
+            Some(argument) => {
+                let product = all.product(argument);
+                let is_scaled = (product.constant - FRAC_1_SQRT_2).abs() < 1e-6;
+                (is_scaled && is_only(all, &product.factors, x)).then_some(false)
+            }
+            None => is_cubic(all, all.unary(function, "Tanh")?, x).then_some(true),
+        }?;
+        (all.shape(x) == all.result(last)).then_some(Gelu { x, is_approximate })
+    })
+}
+
+fn is_only(all: Expressions<'_, '_>, factors: &[Factor], x: Edge) -> bool {
+    matches!(*factors, [Factor::Value(factor)] if all.is_same(factor, x))
+}
+
+/// Returns whether an input reads `sqrt(2 / pi) * (x + 0.044715 * x^3)`, or the same as a product
+/// of `x`.
+fn is_cubic(all: Expressions<'_, '_>, argument: Edge, x: Edge) -> bool {
+    let product = all.product(argument);
+    if (product.constant - FRAC_2_SQRT_PI * FRAC_1_SQRT_2).abs() > 1e-6 {
+        return false;
+    }
+    let is_x = |edge: Edge| all.is_same(edge, x);
+    let is_sum = |edge: Edge, is_first: &dyn Fn(Edge) -> bool, power: u32| {
+        let orders = all.commuted(edge, "AddV2").into_iter().flatten();
+        orders
+            .into_iter()
+            .any(|[first, rest]| is_first(first) && is_power(all, rest, x, power))
+    };
+    match product.factors[..] {
+        [Factor::Value(sum)] => is_sum(sum, &is_x, 3),
+        [Factor::Value(a), Factor::Value(b)] => [[a, b], [b, a]]
+            .into_iter()
+            .any(|[x, sum]| is_x(x) && is_sum(sum, &|edge| all.is_constant(edge, 1.0), 2)),
+        _ => false,
+    }
+}
+
+/// Returns whether an input reads `0.044715 * x^power`.
+fn is_power(all: Expressions<'_, '_>, edge: Edge, x: Edge, power: u32) -> bool {
+    let product = all.product(edge);
+    let exponent = |factor: &Factor| {
+        let Factor::Value(edge) = *factor else {
+            return None;
+        };
+        if all.is_same(edge, x) {
+            return Some(1.0);
+        }
+        if let Some([base, exponent]) = all.binary(edge, "Pow") {
+            return all.constant(exponent).filter(|_| all.is_same(base, x));
+        }
+        let base = all.unary(edge, "Square")?;
+        all.is_same(base, x).then_some(2.0)
+    };
+    let exponents: Option<f64> = product.factors.iter().map(exponent).sum();
+    (product.constant - CUBIC).abs() < 1e-7 && exponents == Some(f64::from(power))
+}

@@ -1,0 +1,142 @@
+//! Fuses nodes of a CPU device: what one of its kernels computes at once.
+//!
+//! Patterns are found from their last node back (`expression`). Each becomes one kernel of
+//! `kernels/composite.rs`. Matmuls and convolutions with what follows them come
+//! last (`backend/fuse.rs`), since an activation may be a pattern.
+
+mod expression;
+mod gelu;
+mod layer_norm;
+mod recurrent;
+
+use std::sync::Arc;
+
+use self::expression::Edge;
+use self::expression::Expressions;
+use crate::backend::cpu::kernels;
+use crate::backend::fuse::Activation;
+use crate::backend::fuse::fuse_bias;
+use crate::backend::fuse::fuse_epilogues;
+use crate::device::FusedNode;
+use crate::device::PartitionGraph;
+use crate::graph::AttrSet;
+use crate::graph::AttrValue;
+use crate::graph::NodeId;
+use crate::tensor::DType;
+
+/// A fused node without the nodes that it replaces.
+struct Fused {
+    op: &'static str,
+    attrs: Vec<(Arc<str>, AttrValue)>,
+    inputs: Vec<Edge>,
+    /// Whether a Gaussian error linear unit is the approximation.
+    is_approximate: bool,
+}
+
+/// Fuses the nodes of a CPU device.
+pub(in crate::backend::cpu) fn fuse(graph: &mut PartitionGraph<'_>) {
+    let nodes: Vec<NodeId> = graph.nodes().collect();
+    for &node in nodes.iter().rev() {
+        // Larger patterns end later.
+        if !graph.is_replaced(node) {
+            fuse_pattern(graph, node);
+        }
+    }
+    fuse_epilogues(graph, kernels::fused::EPILOGUES);
+}
+
+fn fuse_pattern(graph: &mut PartitionGraph<'_>, last: NodeId) {
+    let all = Expressions(graph);
+    if graph.graph().attrs(last).dtype("T") != Some(DType::F32) {
+        return;
+    }
+    let Some(fused) = pattern(all, last) else {
+        return;
+    };
+    let nodes = all.nodes_between(&fused.inputs, last);
+    // Not fused if an app has registered a kernel in place of the default one.
+    if nodes.iter().any(|&node| !graph.has_plain_kernel(node)) {
+        return;
+    }
+    if fused.op == kernels::composite::GELU && fuse_gelu(graph, &fused, &nodes) {
+        return;
+    }
+    let type_attr = AttrValue::Type {
+        dtype: DType::F32,
+        is_ref: false,
+    };
+    let attrs = fused.attrs.into_iter().chain([("T".into(), type_attr)]);
+    let fused = FusedNode {
+        op: fused.op.to_owned(),
+        attrs: AttrSet::new(attrs),
+        inputs: fused.inputs,
+        nodes,
+    };
+    // Fails if other nodes, or the caller, need one of the nodes before the last.
+    let _ = graph.fuse(fused);
+}
+
+/// Fuses a Gaussian error linear unit with the matmul and the bias before it, if there are such.
+fn fuse_gelu(graph: &mut PartitionGraph<'_>, gelu: &Fused, nodes: &[NodeId]) -> bool {
+    let all = Expressions(graph);
+    let Some(bias) = gelu.inputs.first().and_then(|&edge| all.node(edge)) else {
+        return false;
+    };
+    let op = match gelu.is_approximate {
+        false => kernels::fused::GELU_EXACT,
+        true => kernels::fused::GELU_APPROXIMATE,
+    };
+    if !graph.is_needed_only_by(bias, |reader| nodes.contains(&reader)) {
+        return false;
+    }
+    let activation = Some(Activation { op, nodes });
+    fuse_bias(graph, kernels::fused::EPILOGUES, bias, None, activation)
+}
+
+fn pattern(all: Expressions<'_, '_>, last: NodeId) -> Option<Fused> {
+    let of = |op: &'static str, inputs: &[Edge]| Fused {
+        op,
+        attrs: Vec::new(),
+        inputs: inputs.to_vec(),
+        is_approximate: false,
+    };
+    match all.op(last) {
+        "AddV2" => layer_norm::find(all, last)
+            .map(|found| {
+                let flag = |it: bool| AttrValue::Bool(it);
+                let inputs = [Some(found.x), found.scale, found.offset];
+                Fused {
+                    op: kernels::composite::LAYER_NORM,
+                    attrs: vec![
+                        ("epsilon".into(), AttrValue::Float(found.epsilon as f32)),
+                        ("is_centered".into(), flag(found.is_centered)),
+                        ("has_scale".into(), flag(found.scale.is_some())),
+                        ("has_offset".into(), flag(found.offset.is_some())),
+                    ],
+                    inputs: inputs.into_iter().flatten().collect(),
+                    is_approximate: false,
+                }
+            })
+            .or_else(|| {
+                Some(of(
+                    kernels::composite::GATED_SUM,
+                    &recurrent::gated_sum(all, last)?,
+                ))
+            }),
+        "Mul" => gelu::find(all, last)
+            .map(|found| Fused {
+                op: kernels::composite::GELU,
+                attrs: vec![("approximate".into(), AttrValue::Bool(found.is_approximate))],
+                inputs: vec![found.x],
+                is_approximate: found.is_approximate,
+            })
+            .or_else(|| {
+                Some(of(
+                    kernels::composite::GATED_TANH,
+                    &recurrent::gated_tanh(all, last)?,
+                ))
+            }),
+        "RealDiv" => Some(of("Softmax", &[recurrent::softmax(all, last)?])),
+        _ => None,
+    }
+}
