@@ -1,9 +1,13 @@
 //! Layer normalization, activations and cells that graphs contain as several nodes: a CPU device
 //! computes each form of them with one kernel, and only if no one can observe the difference.
 
+use std::sync::Arc;
+
 use placewright::builder::Axes;
 use placewright::builder::BuildError;
+use placewright::builder::Conv2d;
 use placewright::builder::GraphBuilder;
+use placewright::builder::Padding;
 use placewright::builder::Scope;
 use placewright::builder::Value;
 use placewright::device::FactoryRegistry;
@@ -14,8 +18,6 @@ use placewright::tensor::PartialShape;
 use placewright::tensor::Shape;
 use placewright::tensor::Tensor;
 use placewright::trace::Recorder;
-
-use std::sync::Arc;
 
 use crate::sample::cpus;
 use crate::sample::joined;
@@ -338,6 +340,88 @@ fn the_arithmetic_of_cells_and_softmax_are_one_kernel_each() {
         |b, x, scale, _| b.mul(b.tanh(x)?, b.sigmoid(scale)?),
         &[],
     );
+}
+
+/// A pointwise convolution and a depthwise one behind it, each with bias and activation.
+fn bottleneck(size: usize, stride: i64, between: usize, is_constant: bool) -> Graph {
+    let build = || {
+        let b = GraphBuilder::new("bottleneck");
+        let x = b.placeholder::<f32>("x", [None, Some(61), Some(58), Some(7)])?;
+        let numbers = |n: usize, factor: usize| -> Vec<f32> {
+            (0..n)
+                .map(|i| (i * factor % 23) as f32 / 11.0 - 1.0)
+                .collect()
+        };
+        let given = b.placeholder::<f32>("weights", [1, 1, 7, between])?;
+        let weights = match is_constant {
+            true => b.constant([1, 1, 7, between], &numbers(7 * between, 5))?,
+            false => given,
+        };
+        let filter = b.constant([size, size, between, 1], &numbers(size * size * between, 7))?;
+        let bias = b.constant([between], &numbers(between, 3))?;
+        let wide = b.conv2d(x, weights, Conv2d::new(Padding::Valid))?;
+        let wide = b.bias_add(wide, bias)?;
+        let wide = b.op("Relu6").input(wide).value::<f32>()?;
+        let y = b.op("DepthwiseConv2dNative").attr("padding", "SAME");
+        let y = y.attr("strides", [1, stride, stride, 1]);
+        let y = y.input(wide).input(filter).value::<f32>()?;
+        let y = b.bias_add(y, bias)?;
+        let y = if size == 3 { b.relu(y)? } else { y };
+        b.named("y").identity(y)?;
+        Ok::<Graph, BuildError>(b.finish())
+    };
+    build().unwrap()
+}
+
+#[test]
+fn a_wide_pointwise_convolution_is_part_of_the_depthwise_one_behind_it() {
+    let tensor = |shape: &[usize], factor: usize| {
+        let n: usize = shape.iter().product();
+        let numbers: Vec<f32> = (0..n)
+            .map(|i| (i * factor % 19) as f32 / 9.0 - 1.0)
+            .collect();
+        Tensor::from_values(Shape::from(shape), &numbers).unwrap()
+    };
+    for (size, stride, between, is_constant) in [
+        (3, 1, 80, true),
+        (3, 2, 96, true),
+        (5, 1, 75, true),
+        (3, 1, 80, false),
+        (3, 1, 40, true),
+    ] {
+        let feeds = [
+            ("x", tensor(&[2, 61, 58, 7], 11)),
+            ("weights", tensor(&[1, 1, 7, between], 5)),
+        ];
+        let used = &feeds[..2 - usize::from(is_constant)];
+        let run = |builder: SessionBuilder| {
+            let recorder = Recorder::on();
+            let session = builder
+                .with_graph(bottleneck(size, stride, between, is_constant))
+                .with_recorder(recorder.clone())
+                .build()
+                .unwrap();
+            let fetched = session.run(used, &["y"]).unwrap();
+            (
+                fetched[0].as_slice::<f32>().unwrap().to_vec(),
+                joined(&recorder),
+            )
+        };
+        let (expected, _) = run(one_by_one());
+        for n_threads in [1, 2, 3] {
+            let builder = Session::builder().with_intra_op_parallelism_threads(n_threads);
+            let (found, fused) = run(builder);
+            // Less is in the cache anyway.
+            let is_together = 61 * 58 * between * 4 >= 1 << 20;
+            let ops = fused.iter().filter_map(|it| it.split(' ').next());
+            let is_fused = ops.eq(["_FusedPointwiseDepthwise"]);
+            assert_eq!(is_fused, is_together, "{between}: {fused:?}");
+            for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                let message = format!("{size} {stride} {between} [{index}]: {found}, {expected}");
+                assert!((found - expected).abs() < 2e-4, "{message}");
+            }
+        }
+    }
 }
 
 #[test]

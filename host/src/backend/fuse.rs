@@ -113,7 +113,7 @@ fn have_same_shape(graph: &Graph, node: NodeId) -> bool {
 }
 
 /// Returns which input of a node is a bias per column, and which the matrix.
-fn bias_inputs(graph: &Graph, node: NodeId) -> Option<(usize, usize)> {
+pub(super) fn bias_inputs(graph: &Graph, node: NodeId) -> Option<(usize, usize)> {
     match graph.op(node) {
         "BiasAdd" => is_last_axis(graph, node).then_some((1, 0)),
         // As Keras writes it for products.

@@ -10,9 +10,12 @@ use crate::kernels::MatrixView;
 use crate::kernels::Real;
 use crate::kernels::Threads;
 use crate::kernels::epilogue;
+use crate::kernels::matmul;
+use crate::kernels::parallel::even_part;
 use crate::kernels::simd::DepthwiseLine;
 use crate::kernels::simd::Epilogue;
 use crate::kernels::simd::ImageLine;
+use crate::kernels::simd::LINES_MAX;
 use crate::kernels::simd::is_in_registers;
 use crate::kernels::window::WindowAxis;
 
@@ -38,6 +41,52 @@ pub struct Depthwise {
     pub channels: usize,
     /// Output channels per input channel.
     pub multiplier: usize,
+}
+
+/// A convolution with one element per window, and its epilogue.
+#[derive(Debug, Clone, Copy)]
+pub struct Pointwise<'a> {
+    /// Pixels, `[pixels, channels]`.
+    pub images: &'a [f32],
+    /// Channels of the images.
+    pub channels: usize,
+    /// The filter, `[channels, output channels]`, after
+    /// [`matmul::prepack`](crate::kernels::matmul::prepack).
+    pub filter: &'a [f32],
+    /// What follows, without an addend.
+    pub epilogue: Epilogue<'a>,
+}
+
+impl Pointwise<'_> {
+    fn check(&self, n_pixels: usize, output_channels: usize) -> Result<(), KernelError> {
+        let is_whole = n_pixels.checked_mul(self.channels) == Some(self.images.len())
+            && self.epilogue.bias.len() == output_channels
+            && self.epilogue.addend.is_none()
+            && matmul::prepacked_len(self.channels, output_channels) == Some(self.filter.len());
+        if is_whole {
+            return Ok(());
+        }
+        Err(KernelError::invalid(format!(
+            "a pointwise convolution of {n_pixels} pixels of {} channels to {output_channels} does \
+             not match its images, filter or bias",
+            self.channels
+        )))
+    }
+
+    /// Computes output pixels from `first` on.
+    fn pixels(
+        &self,
+        first: usize,
+        n: usize,
+        out: &mut [f32],
+        threads: Threads<'_>,
+    ) -> Result<(), KernelError> {
+        let images = &self.images[first * self.channels..][..n * self.channels];
+        let images = MatrixView::row_major(images, n, self.channels)?;
+        let columns = self.epilogue.bias.len();
+        let mut out = MatrixMut::new(out, n, columns, columns)?;
+        matmul::matmul_prepacked(images, self.filter, Some(self.epilogue), &mut out, threads)
+    }
 }
 
 impl Depthwise {
@@ -104,12 +153,7 @@ impl Depthwise {
                 "the epilogue does not match {self:?}"
             )));
         }
-        // TensorFlow multiplies the padding, too: the result is NaN where a weight is not finite.
-        let is_fast = self.multiplier == 1
-            && is_in_registers(&self.rows, &self.columns, channels)
-            && !out.is_empty()
-            && filter.iter().all(|weight| weight.is_finite());
-        if !is_fast {
+        if !self.is_in_registers(filter) || out.is_empty() {
             self.apply(input, filter, out, threads)?;
             if let Some(epilogue) = epilogue {
                 epilogue::apply_all(out, epilogue, threads);
@@ -119,31 +163,119 @@ impl Depthwise {
         let zeros = threads.scratch::<f32>(channels)?;
         let line_len = self.columns.output * channels;
         let grain = LINE_GRAIN_MACS / (self.rows.size * self.columns.size);
+        let pixels = self.columns.input * channels;
         threads.fill(out, line_len, grain, |start, part| {
             for (index, out) in part.chunks_exact_mut(line_len).enumerate() {
                 let line = start / line_len + index;
-                let (image, row) = (line / self.rows.output, line % self.rows.output);
-                let mut lines = SmallVec::<[ImageLine<'_>; 5]>::new();
-                for tap in 0..self.rows.size {
-                    if let Some(y) = self.rows.input_of(row, tap) {
-                        let pixels = self.columns.input * channels;
-                        let weights = self.columns.size * channels;
-                        lines.push(ImageLine {
-                            pixels: &input[(image * self.rows.input + y) * pixels..][..pixels],
-                            weights: &filter[tap * weights..][..weights],
-                        });
-                    }
-                }
-                DepthwiseLine {
-                    columns: self.columns,
-                    lines: &lines,
-                    zeros: &zeros,
-                    epilogue,
-                }
-                .apply(out);
+                let image_line = |y: usize| &input[y * pixels..][..pixels];
+                self.line(line, image_line, filter, &zeros, epilogue, out);
             }
         });
         Ok(())
+    }
+
+    /// Computes the same of images that a pointwise convolution gives. Each thread computes the
+    /// lines under its windows when it needs them, so that they are read from the cache.
+    ///
+    /// # Errors
+    /// [`KernelError::InvalidArgument`] if the lengths of the pointwise convolution's slices or the
+    /// epilogue do not match; [`KernelError::Tensor`] if scratch memory runs out.
+    ///
+    /// # Panics
+    /// If the length of another slice does not match its shape.
+    pub fn apply_after(
+        &self,
+        images: &Pointwise<'_>,
+        filter: &[f32],
+        epilogue: Epilogue<'_>,
+        out: &mut [f32],
+        threads: Threads<'_>,
+    ) -> Result<(), KernelError> {
+        let (n_lines, columns) = (self.batch * self.rows.input, self.columns.input);
+        images.check(n_lines * columns, self.channels)?;
+        let size = self.rows.size;
+        let is_in_cache = self.is_in_registers(filter) && self.rows.dilation == 1;
+        if !is_in_cache || epilogue.bias.len() != self.channels || out.is_empty() {
+            let n_elements = (n_lines * columns).saturating_mul(self.channels);
+            let mut between = threads.unset_scratch::<f32>(n_elements)?;
+            images.pixels(0, n_lines * columns, &mut between, threads)?;
+            return self.apply_with(&between, filter, Some(epilogue), out, threads);
+        }
+        let channels = self.channels;
+        let zeros = threads.scratch::<f32>(channels)?;
+        let line_len = self.columns.output * channels;
+        let pixels = columns * channels;
+        // A pointwise convolution is some four times as fast.
+        let n_inputs = images.channels * self.rows.stride * self.columns.stride;
+        let grain = LINE_GRAIN_MACS / (size * self.columns.size + n_inputs / 4);
+        // Neighbouring parts both compute the lines between them.
+        let n_threads = threads.n_threads();
+        let part_len = |_| {
+            let n_lines = self.batch * self.rows.output;
+            even_part(n_lines, 1, n_threads, n_threads) * line_len
+        };
+        let shared = threads.uninterrupted();
+        shared.try_fill_in(out, grain, part_len, |start, part| {
+            // Line `y` of the batch is at `y % size`.
+            let mut lines = threads.unset_scratch::<f32>(size * pixels)?;
+            let mut held = [usize::MAX; LINES_MAX];
+            for (index, out) in part.chunks_exact_mut(line_len).enumerate() {
+                if threads.is_interrupted() {
+                    break;
+                }
+                let line = start / line_len + index;
+                let (image, row) = (line / self.rows.output, line % self.rows.output);
+                for y in self.rows.inputs_of(row) {
+                    let y = image * self.rows.input + y;
+                    if held[y % size] != y {
+                        let to = &mut lines[y % size * pixels..][..pixels];
+                        images.pixels(y * columns, columns, to, threads.alone())?;
+                        held[y % size] = y;
+                    }
+                }
+                let image_line = |y: usize| &lines[y % size * pixels..][..pixels];
+                self.line(line, image_line, filter, &zeros, Some(epilogue), out);
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns whether sums are computed in registers. TensorFlow multiplies the padding, too: the
+    /// result is NaN where a weight is not finite.
+    fn is_in_registers(&self, filter: &[f32]) -> bool {
+        self.multiplier == 1
+            && is_in_registers(&self.rows, &self.columns, self.channels)
+            && filter.iter().all(|weight| weight.is_finite())
+    }
+
+    /// Computes a line of the batch in registers.
+    fn line<'a>(
+        &self,
+        line: usize,
+        image_line: impl Fn(usize) -> &'a [f32],
+        filter: &'a [f32],
+        zeros: &[f32],
+        epilogue: Option<Epilogue<'_>>,
+        out: &mut [f32],
+    ) {
+        let (image, row) = (line / self.rows.output, line % self.rows.output);
+        let weights = self.columns.size * self.channels;
+        let mut lines = SmallVec::<[ImageLine<'_>; LINES_MAX]>::new();
+        for tap in 0..self.rows.size {
+            if let Some(y) = self.rows.input_of(row, tap) {
+                lines.push(ImageLine {
+                    pixels: image_line(image * self.rows.input + y),
+                    weights: &filter[tap * weights..][..weights],
+                });
+            }
+        }
+        DepthwiseLine {
+            columns: self.columns,
+            lines: &lines,
+            zeros,
+            epilogue,
+        }
+        .apply(out);
     }
 
     /// Accumulates one window. `padding` is the pixel used outside the image, if it matters.
@@ -362,6 +494,79 @@ mod tests {
             }
         }
         assert!(n_fast > 500, "{n_fast}");
+    }
+
+    #[test]
+    fn lines_of_a_pointwise_convolution_agree_with_whole_images() {
+        let (inputs, batch) = (3, 2);
+        for (size, stride) in [(3, 1), (3, 2), (5, 1), (5, 2), (2, 1)] {
+            for padding in [Padding::Same, Padding::Valid, Padding::Explicit(4, 2)] {
+                for channels in [5, 16, 37] {
+                    let (Some(rows), Some(columns)) = (
+                        axis(11, size, stride, padding),
+                        axis(6, size, stride, padding),
+                    ) else {
+                        continue;
+                    };
+                    let depthwise = Depthwise {
+                        batch,
+                        rows,
+                        columns,
+                        channels,
+                        multiplier: 1,
+                    };
+                    // Small whole numbers are exact in any order of summation.
+                    let small = |n: usize| -> Vec<f32> {
+                        (0..n).map(|i| number(i) / 7.0).map(f32::round).collect()
+                    };
+                    let images = small(batch * 11 * 6 * inputs);
+                    let matrix = small(inputs * channels);
+                    let filter = small(size * size * channels);
+                    let bias = small(channels);
+                    let len = matmul::prepacked_len(inputs, channels).unwrap();
+                    let mut panels = vec![f32::NAN; len];
+                    let view = MatrixView::row_major(&matrix, inputs, channels).unwrap();
+                    matmul::prepack(view, &mut panels);
+                    let epilogue = |activation| Epilogue {
+                        bias: &bias,
+                        addend: None,
+                        activation,
+                    };
+                    let pointwise = Pointwise {
+                        images: &images,
+                        channels: inputs,
+                        filter: &panels,
+                        epilogue: epilogue(Activation::Relu6),
+                    };
+                    let between: Vec<f32> = (0..batch * 11 * 6 * channels)
+                        .map(|index| {
+                            let (pixel, channel) = (index / channels, index % channels);
+                            let products = (0..inputs).map(|i| {
+                                images[pixel * inputs + i] * matrix[i * channels + channel]
+                            });
+                            (products.sum::<f32>() + bias[channel]).clamp(0.0, 6.0)
+                        })
+                        .collect();
+                    let n = batch * rows.output * columns.output * channels;
+                    let (mut expected, mut found) = (vec![0.0; n], vec![f32::NAN; n]);
+                    let (last, alone) = (epilogue(Activation::Relu), Threads::single());
+                    depthwise
+                        .apply_with(&between, &filter, Some(last), &mut expected, alone)
+                        .unwrap();
+                    depthwise
+                        .apply_after(&pointwise, &filter, last, &mut found, alone)
+                        .unwrap();
+                    assert_eq!(found, expected, "{depthwise:?}");
+                    let short = Pointwise {
+                        images: &images[1..],
+                        ..pointwise
+                    };
+                    depthwise
+                        .apply_after(&short, &filter, last, &mut found, alone)
+                        .unwrap_err();
+                }
+            }
+        }
     }
 
     /// Windows of 3 x 3 over a padded image of 4 x 4.

@@ -16,7 +16,7 @@ use crate::kernels::simd::prepacked::lanes;
 use crate::kernels::window::WindowAxis;
 
 /// Maximum number of lines of a window.
-const LINES_MAX: usize = 5;
+pub(crate) const LINES_MAX: usize = 5;
 
 /// Maximum number of pixels that a tile reads of a line: 8 windows of 5 pixels at stride 2.
 const PIXELS_MAX: usize = 19;

@@ -9,6 +9,7 @@ mod winograd;
 
 pub(crate) use depthwise::DepthwiseLine;
 pub(crate) use depthwise::ImageLine;
+pub(crate) use depthwise::LINES_MAX;
 pub(crate) use depthwise::is_in_registers;
 pub use epilogue::Epilogue;
 pub(crate) use gemm::GemmElement;

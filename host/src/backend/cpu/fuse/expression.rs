@@ -36,35 +36,12 @@ pub(super) struct Product {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expressions<'e, 'g>(pub(super) &'e PartitionGraph<'g>);
 
-impl Expressions<'_, '_> {
-    pub(super) fn op(self, node: NodeId) -> &'static str {
-        // Names of the ops that patterns consist of.
-        const OPS: [&str; 20] = [
-            "Add",
-            "AddV2",
-            "BiasAdd",
-            "Erf",
-            "Exp",
-            "Max",
-            "Mean",
-            "Mul",
-            "Neg",
-            "Pow",
-            "RealDiv",
-            "Rsqrt",
-            "Sigmoid",
-            "Sqrt",
-            "Square",
-            "SquaredDifference",
-            "Sub",
-            "Sum",
-            "Tanh",
-            "MatMul",
-        ];
-        let op = self.0.graph().op(node);
-        match op {
+impl<'g> Expressions<'_, 'g> {
+    /// Returns the op of a node; sums have one name.
+    pub(super) fn op(self, node: NodeId) -> &'g str {
+        match self.0.graph().op(node) {
             "Add" => "AddV2",
-            _ => OPS.into_iter().find(|it| *it == op).unwrap_or_default(),
+            op => op,
         }
     }
 
@@ -129,7 +106,7 @@ impl Expressions<'_, '_> {
     }
 
     /// Returns the only element of a `float` constant.
-    pub(super) fn constant(self, edge: Edge) -> Option<f64> {
+    pub(super) fn constant(self, edge: Edge) -> Option<f32> {
         let literal = self.0.constant_input(edge.0, edge.1)?;
         if literal.shape().n_elements() != 1 {
             return None;
@@ -137,13 +114,13 @@ impl Expressions<'_, '_> {
         let tensor = literal
             .to_tensor(&HostAllocator::new("a constant", CONSTANT_BYTES))
             .ok()?;
-        Some(f64::from(*tensor.as_slice::<f32>().ok()?.first()?))
+        tensor.as_slice::<f32>().ok()?.first().copied()
     }
 
     /// Returns whether a constant is about this number: graphs have numbers of several digits.
     pub(super) fn is_constant(self, edge: Edge, number: f64) -> bool {
         self.constant(edge)
-            .is_some_and(|it| (it - number).abs() <= number.abs() * 1e-6)
+            .is_some_and(|it| (f64::from(it) - number).abs() <= number.abs() * 1e-6)
     }
 
     /// Returns whether a reduction keeps all dimensions and reduces the last one, which an input
@@ -170,7 +147,7 @@ impl Expressions<'_, '_> {
         let mut left: SmallVec<[(Edge, bool); 4]> = SmallVec::from_slice(&[(edge, true)]);
         while let Some((edge, is_first)) = left.pop() {
             if let Some(constant) = self.constant(edge) {
-                product.constant *= constant;
+                product.constant *= f64::from(constant);
                 continue;
             }
             let reader = self.behind(edge).0;
@@ -184,7 +161,7 @@ impl Expressions<'_, '_> {
             match self.op(node) {
                 "Mul" => left.extend([((node, 1), false), ((node, 0), false)]),
                 "RealDiv" if self.constant((node, 1)).is_some() => {
-                    product.constant /= self.constant((node, 1)).unwrap_or(1.0);
+                    product.constant /= f64::from(self.constant((node, 1)).unwrap_or(1.0));
                     left.push(((node, 0), false));
                 }
                 "RealDiv" if self.unary((node, 1), "Sqrt").is_some() => {

@@ -92,7 +92,8 @@ fn is_power(all: Expressions<'_, '_>, edge: Edge, x: Edge, power: u32) -> bool {
             return Some(1.0);
         }
         if let Some([base, exponent]) = all.binary(edge, "Pow") {
-            return all.constant(exponent).filter(|_| all.is_same(base, x));
+            let exponent = all.constant(exponent).map(f64::from);
+            return exponent.filter(|_| all.is_same(base, x));
         }
         let base = all.unary(edge, "Square")?;
         all.is_same(base, x).then_some(2.0)

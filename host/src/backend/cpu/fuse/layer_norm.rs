@@ -16,7 +16,7 @@ pub(super) struct LayerNorm {
     pub(super) x: Edge,
     pub(super) scale: Option<Edge>,
     pub(super) offset: Option<Edge>,
-    pub(super) epsilon: f64,
+    pub(super) epsilon: f32,
     pub(super) is_centered: bool,
 }
 
@@ -26,7 +26,7 @@ struct Moments {
     x: Edge,
     /// That of the difference from the mean, if there is one.
     is_centered: bool,
-    epsilon: f64,
+    epsilon: f32,
 }
 
 /// Returns the normalization whose last node this is.

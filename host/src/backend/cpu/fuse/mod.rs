@@ -1,9 +1,11 @@
 //! Fuses nodes of a CPU device: what one of its kernels computes at once.
 //!
 //! Patterns are found from their last node back (`expression`). Each becomes one kernel of
-//! `kernels/composite.rs`. Matmuls and convolutions with what follows them come
+//! `kernels/composite.rs` or
+//! `kernels/bottleneck.rs`. Matmuls and convolutions with what follows them come
 //! last (`backend/fuse.rs`), since an activation may be a pattern.
 
+mod bottleneck;
 mod expression;
 mod gelu;
 mod layer_norm;
@@ -14,6 +16,10 @@ use std::sync::Arc;
 use self::expression::Edge;
 use self::expression::Expressions;
 use crate::backend::cpu::kernels;
+use crate::backend::cpu::kernels::composite::GATED_SUM;
+use crate::backend::cpu::kernels::composite::GATED_TANH;
+use crate::backend::cpu::kernels::composite::GELU;
+use crate::backend::cpu::kernels::composite::LAYER_NORM;
 use crate::backend::fuse::Activation;
 use crate::backend::fuse::fuse_bias;
 use crate::backend::fuse::fuse_epilogues;
@@ -58,7 +64,7 @@ fn fuse_pattern(graph: &mut PartitionGraph<'_>, last: NodeId) {
     if nodes.iter().any(|&node| !graph.has_plain_kernel(node)) {
         return;
     }
-    if fused.op == kernels::composite::GELU && fuse_gelu(graph, &fused, &nodes) {
+    if fused.op == GELU && fuse_gelu(graph, &fused, &nodes) {
         return;
     }
     let type_attr = AttrValue::Type {
@@ -93,6 +99,35 @@ fn fuse_gelu(graph: &mut PartitionGraph<'_>, gelu: &Fused, nodes: &[NodeId]) -> 
     fuse_bias(graph, kernels::fused::EPILOGUES, bias, None, activation)
 }
 
+/// Returns the fused node of two convolutions: it has the attributes of the second one.
+fn bottleneck(all: Expressions<'_, '_>, last: NodeId) -> Option<Fused> {
+    let bottleneck::Bottleneck {
+        pointwise,
+        depthwise,
+    } = bottleneck::find(all, last)?;
+    let own = all.0.graph().attrs(depthwise.convolution).iter();
+    let own = own.map(|(name, value)| (Arc::from(name), value.clone()));
+    let mut attrs: Vec<(Arc<str>, AttrValue)> = own.filter(|(name, _)| &**name != "T").collect();
+    for (name, layer) in [
+        (kernels::bottleneck::POINTWISE_ACTIVATION, pointwise),
+        (kernels::bottleneck::DEPTHWISE_ACTIVATION, depthwise),
+    ] {
+        attrs.push((name.into(), layer.activation.unwrap_or_default().into()));
+    }
+    Some(Fused {
+        op: kernels::bottleneck::POINTWISE_DEPTHWISE,
+        attrs,
+        inputs: vec![
+            (pointwise.convolution, 0),
+            (pointwise.convolution, 1),
+            pointwise.bias,
+            (depthwise.convolution, 1),
+            depthwise.bias,
+        ],
+        is_approximate: false,
+    })
+}
+
 fn pattern(all: Expressions<'_, '_>, last: NodeId) -> Option<Fused> {
     let of = |op: &'static str, inputs: &[Edge]| Fused {
         op,
@@ -100,43 +135,42 @@ fn pattern(all: Expressions<'_, '_>, last: NodeId) -> Option<Fused> {
         inputs: inputs.to_vec(),
         is_approximate: false,
     };
+    let gated_sum = || Some(of(GATED_SUM, &recurrent::gated_sum(all, last)?));
+    let gated_tanh = || Some(of(GATED_TANH, &recurrent::gated_tanh(all, last)?));
     match all.op(last) {
-        "AddV2" => layer_norm::find(all, last)
-            .map(|found| {
-                let flag = |it: bool| AttrValue::Bool(it);
-                let inputs = [Some(found.x), found.scale, found.offset];
-                Fused {
-                    op: kernels::composite::LAYER_NORM,
-                    attrs: vec![
-                        ("epsilon".into(), AttrValue::Float(found.epsilon as f32)),
-                        ("is_centered".into(), flag(found.is_centered)),
-                        ("has_scale".into(), flag(found.scale.is_some())),
-                        ("has_offset".into(), flag(found.offset.is_some())),
-                    ],
-                    inputs: inputs.into_iter().flatten().collect(),
-                    is_approximate: false,
-                }
-            })
-            .or_else(|| {
-                Some(of(
-                    kernels::composite::GATED_SUM,
-                    &recurrent::gated_sum(all, last)?,
-                ))
-            }),
-        "Mul" => gelu::find(all, last)
-            .map(|found| Fused {
-                op: kernels::composite::GELU,
-                attrs: vec![("approximate".into(), AttrValue::Bool(found.is_approximate))],
-                inputs: vec![found.x],
-                is_approximate: found.is_approximate,
-            })
-            .or_else(|| {
-                Some(of(
-                    kernels::composite::GATED_TANH,
-                    &recurrent::gated_tanh(all, last)?,
-                ))
-            }),
+        "AddV2" => layer_norm(all, last)
+            .or_else(gated_sum)
+            .or_else(|| bottleneck(all, last)),
+        "BiasAdd" | "Relu" | "Relu6" => bottleneck(all, last),
+        "Mul" => gelu(all, last).or_else(gated_tanh),
         "RealDiv" => Some(of("Softmax", &[recurrent::softmax(all, last)?])),
         _ => None,
     }
+}
+
+fn layer_norm(all: Expressions<'_, '_>, last: NodeId) -> Option<Fused> {
+    let found = layer_norm::find(all, last)?;
+    let inputs = [Some(found.x), found.scale, found.offset];
+    let attrs = [
+        ("epsilon", AttrValue::Float(found.epsilon)),
+        ("is_centered", AttrValue::Bool(found.is_centered)),
+        ("has_scale", AttrValue::Bool(found.scale.is_some())),
+        ("has_offset", AttrValue::Bool(found.offset.is_some())),
+    ];
+    Some(Fused {
+        op: LAYER_NORM,
+        attrs: attrs.map(|(name, value)| (name.into(), value)).into(),
+        inputs: inputs.into_iter().flatten().collect(),
+        is_approximate: false,
+    })
+}
+
+fn gelu(all: Expressions<'_, '_>, last: NodeId) -> Option<Fused> {
+    let found = gelu::find(all, last)?;
+    Some(Fused {
+        op: GELU,
+        attrs: vec![("approximate".into(), AttrValue::Bool(found.is_approximate))],
+        inputs: vec![found.x],
+        is_approximate: found.is_approximate,
+    })
 }

@@ -13,6 +13,7 @@ mod raw;
 
 mod beam;
 mod bincount;
+pub(in crate::backend::cpu) mod bottleneck;
 mod boxes;
 mod cast;
 mod checks;
@@ -98,6 +99,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     elementwise::register(registry);
     example::register(registry);
     logic::register(registry);
+    bottleneck::register(registry);
     boxes::register(registry);
     cast::register(registry);
     beam::register(registry);
