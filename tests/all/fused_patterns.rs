@@ -204,7 +204,7 @@ fn what_looks_like_layer_normalization_stays() {
     }
 }
 
-const GELUS: [(&str, Form); 6] = [
+const UNITS: [(&str, Form); 11] = [
     ("by a product", |b, x, _, _| {
         let erf = b.erf(b.mul(x, std::f32::consts::FRAC_1_SQRT_2)?)?;
         b.mul(b.mul(x, 0.5)?, b.add(erf, 1.0)?)
@@ -235,14 +235,35 @@ const GELUS: [(&str, Form); 6] = [
         let tanh = b.tanh(b.mul(b.mul(x, 0.797_884_6)?, b.add(square, 1.0)?)?)?;
         b.mul(b.mul(x, 0.5)?, b.add(tanh, 1.0)?)
     }),
+    ("swish", |b, x, _, _| b.mul(x, b.sigmoid(x)?)),
+    ("swish in another order", |b, x, _, _| {
+        b.mul(b.sigmoid(x)?, x)
+    }),
+    ("a hard swish", |b, x, _, _| {
+        let six = b.op("Relu6").input(b.add(x, 3.0)?).value::<f32>()?;
+        b.mul(x, b.mul(six, 1.0 / 6.0)?)
+    }),
+    ("a hard swish by division", |b, x, _, _| {
+        let six = b.op("Relu6").input(b.add(x, 3.0)?).value::<f32>()?;
+        b.div(b.mul(x, six)?, 6.0)
+    }),
+    ("a hard swish of a hard sigmoid", |b, x, _, _| {
+        let six = b.op("Relu6").input(b.add(x, 3.0)?).value::<f32>()?;
+        b.mul(b.div(six, 6.0)?, x)
+    }),
 ];
 
 #[test]
-fn each_form_of_the_gaussian_error_linear_unit_is_one_kernel() {
-    for (name, form) in GELUS {
-        check(name, form, &["_FusedGelu"]);
+fn each_form_of_a_linear_unit_is_one_kernel() {
+    for (name, form) in UNITS {
+        check(name, form, &["_FusedUnit"]);
     }
-    let others: [(&str, Form); 3] = [
+    let others: [(&str, Form); 5] = [
+        ("another gate", |b, x, _, _| b.mul(x, b.sigmoid(b.neg(x)?)?)),
+        ("a hard swish with another shift", |b, x, _, _| {
+            let six = b.op("Relu6").input(b.add(x, 2.0)?).value::<f32>()?;
+            b.div(b.mul(x, six)?, 6.0)
+        }),
         ("a quarter of it", |b, x, _, _| {
             let erf = b.erf(b.mul(x, std::f32::consts::FRAC_1_SQRT_2)?)?;
             b.mul(b.mul(x, 0.25)?, b.add(erf, 1.0)?)
@@ -263,8 +284,8 @@ fn each_form_of_the_gaussian_error_linear_unit_is_one_kernel() {
 }
 
 #[test]
-fn a_matmul_computes_bias_and_gaussian_error_linear_unit() {
-    for (index, (name, _)) in GELUS.into_iter().enumerate() {
+fn a_matmul_computes_bias_and_linear_unit() {
+    for (index, (name, _)) in UNITS.into_iter().enumerate() {
         let layer = move || {
             let b = GraphBuilder::new("layer");
             let scale = b.placeholder::<f32>("scale", [COLUMNS])?;
@@ -279,7 +300,7 @@ fn a_matmul_computes_bias_and_gaussian_error_linear_unit() {
                 0 => b.bias_add(product, offset)?,
                 _ => b.add(product, offset)?,
             };
-            let y = GELUS[index].1(&b, sum, scale, offset)?;
+            let y = UNITS[index].1(&b, sum, scale, offset)?;
             b.named("y").identity(y)?;
             Ok::<Graph, BuildError>(b.finish())
         };
@@ -361,12 +382,18 @@ fn bottleneck(size: usize, stride: i64, between: usize, is_constant: bool) -> Gr
         let bias = b.constant([between], &numbers(between, 3))?;
         let wide = b.conv2d(x, weights, Conv2d::new(Padding::Valid))?;
         let wide = b.bias_add(wide, bias)?;
-        let wide = b.op("Relu6").input(wide).value::<f32>()?;
+        let wide = match size {
+            3 => b.op("Relu6").input(wide).value::<f32>()?,
+            _ => b.mul(wide, b.sigmoid(wide)?)?,
+        };
         let y = b.op("DepthwiseConv2dNative").attr("padding", "SAME");
         let y = y.attr("strides", [1, stride, stride, 1]);
         let y = y.input(wide).input(filter).value::<f32>()?;
         let y = b.bias_add(y, bias)?;
-        let y = if size == 3 { b.relu(y)? } else { y };
+        let y = match stride {
+            1 => b.relu(y)?,
+            _ => b.mul(b.sigmoid(y)?, y)?,
+        };
         b.named("y").identity(y)?;
         Ok::<Graph, BuildError>(b.finish())
     };
@@ -386,6 +413,7 @@ fn a_wide_pointwise_convolution_is_part_of_the_depthwise_one_behind_it() {
         (3, 1, 80, true),
         (3, 2, 96, true),
         (5, 1, 75, true),
+        (5, 2, 75, true),
         (3, 1, 80, false),
         (3, 1, 40, true),
     ] {

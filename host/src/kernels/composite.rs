@@ -1,5 +1,5 @@
-//! Functions that graphs contain as several ops: layer normalization, the Gaussian error linear
-//! unit, and the arithmetic of LSTM cells.
+//! Functions that graphs contain as several ops: layer normalization, linear units with a scale,
+//! and the arithmetic of LSTM cells.
 
 use rten_simd::SimdUnaryOp;
 use rten_vecmath::Sigmoid;
@@ -117,34 +117,90 @@ fn sum(row: &[f32], term: impl Fn(f32) -> f32) -> f32 {
     sums[0] + rest
 }
 
-/// Replaces each `x` by `x / 2 * (1 + erf(x / sqrt(2)))`, or by the approximation `x / 2 * (1 +
-/// tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`.
-pub fn gelu(values: &mut [f32], is_approximate: bool, threads: Threads<'_>) {
-    threads.fill(values, 1, GRAIN, |_, part| {
-        if !is_approximate {
-            return vectorize::<f32, _>(|| {
+/// An activation that multiplies a number by a function of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// The Gaussian error linear unit: `x / 2 * (1 + erf(x / sqrt(2)))`.
+    GeluExact,
+    /// Its approximation: `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`.
+    GeluApproximate,
+    /// The sigmoid linear unit, or swish: `x * sigmoid(x)`.
+    Silu,
+    /// `x * relu6(x + 3) / 6`.
+    HardSwish,
+}
+
+impl Unit {
+    const ALL: [Self; 4] = [
+        Self::GeluExact,
+        Self::GeluApproximate,
+        Self::Silu,
+        Self::HardSwish,
+    ];
+
+    /// Returns the unit of this name.
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|unit| unit.name() == name)
+    }
+
+    /// Returns the name of the unit in fused ops: TensorFlow's, if it has one.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::GeluExact => "GeluExact",
+            Self::GeluApproximate => "GeluApproximate",
+            Self::Silu => "Silu",
+            Self::HardSwish => "HardSwish",
+        }
+    }
+
+    /// Replaces each number.
+    pub fn apply(self, values: &mut [f32], threads: Threads<'_>) {
+        threads.fill(values, 1, GRAIN, |_, part| match self {
+            Self::GeluExact => vectorize::<f32, _>(|| {
                 for x in part {
                     let erf = special::erf_f32(*x * std::f32::consts::FRAC_1_SQRT_2);
                     *x = *x * 0.5 * (1.0 + erf);
                 }
-            });
-        }
-        let mut functions = [0.0; BLOCK];
-        for block in part.chunks_mut(BLOCK) {
-            let functions = &mut functions[..block.len()];
-            vectorize::<f32, _>(|| {
-                for (function, &x) in functions.iter_mut().zip(&*block) {
-                    *function = SQRT_2_BY_PI * (x + 0.044_715 * (x * x * x));
+            }),
+            Self::GeluApproximate => {
+                let cubic = |x: f32| SQRT_2_BY_PI * (x + 0.044_715 * (x * x * x));
+                scale(part, cubic, &Tanh {}, |x, tanh| x * 0.5 * (1.0 + tanh));
+            }
+            Self::Silu => scale(part, |x| x, &Sigmoid {}, |x, sigmoid| x * sigmoid),
+            Self::HardSwish => vectorize::<f32, _>(|| {
+                for x in part {
+                    let shifted = *x + 3.0;
+                    let least = if shifted < 0.0 { 0.0 } else { shifted };
+                    *x = *x * if least > 6.0 { 6.0 } else { least } * (1.0 / 6.0);
                 }
-            });
-            Tanh {}.map_mut(functions);
-            vectorize::<f32, _>(|| {
-                for (x, &function) in block.iter_mut().zip(&*functions) {
-                    *x = *x * 0.5 * (1.0 + function);
-                }
-            });
-        }
-    });
+            }),
+        });
+    }
+}
+
+/// Replaces each `x` by `end(x, function(argument(x)))`.
+#[inline(always)]
+fn scale(
+    values: &mut [f32],
+    argument: impl Fn(f32) -> f32,
+    function: &impl SimdUnaryOp<f32>,
+    end: impl Fn(f32, f32) -> f32,
+) {
+    let mut results = [0.0; BLOCK];
+    for block in values.chunks_mut(BLOCK) {
+        let results = &mut results[..block.len()];
+        vectorize::<f32, _>(|| {
+            for (result, &x) in results.iter_mut().zip(&*block) {
+                *result = argument(x);
+            }
+        });
+        function.map_mut(results);
+        vectorize::<f32, _>(|| {
+            for (x, &result) in block.iter_mut().zip(&*results) {
+                *x = end(*x, result);
+            }
+        });
+    }
 }
 
 /// `sqrt(2 / pi)`
@@ -272,17 +328,22 @@ mod tests {
         ) {
             let wide = |it: f32| f64::from(it);
             let sigmoid = |it: f32| 1.0 / (1.0 + (-wide(it)).exp());
-            for is_approximate in [false, true] {
+            for unit in Unit::ALL {
                 let mut out = x.clone();
-                gelu(&mut out, is_approximate, Threads::single());
+                unit.apply(&mut out, Threads::single());
                 for (&found, x) in out.iter().zip(x.iter().map(|&it| wide(it))) {
-                    let function = if is_approximate {
-                        (std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2
-                            * (x + 0.044_715 * x.powi(3))).tanh()
-                    } else {
-                        libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)
+                    let factor = match unit {
+                        Unit::GeluExact => {
+                            (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)) / 2.0
+                        }
+                        Unit::GeluApproximate => {
+                            let root = (2.0 / std::f64::consts::PI).sqrt();
+                            (1.0 + (root * (x + 0.044_715 * x.powi(3))).tanh()) / 2.0
+                        }
+                        Unit::Silu => 1.0 / (1.0 + (-x).exp()),
+                        Unit::HardSwish => (x + 3.0).clamp(0.0, 6.0) / 6.0,
                     };
-                    let expected = x / 2.0 * (1.0 + function);
+                    let expected = x * factor;
                     prop_assert!(close(found, expected, 4e-6), "{x}: {found} is not {expected}");
                 }
             }
@@ -314,11 +375,12 @@ mod tests {
             offset: None,
         };
         norm.apply(&[], &mut [], Threads::single());
-        for is_approximate in [false, true] {
-            let mut values = [f32::NAN, f32::INFINITY, -100.0, 0.0];
-            gelu(&mut values, is_approximate, Threads::single());
+        for unit in Unit::ALL {
+            assert_eq!(Unit::find(unit.name()), Some(unit));
+            let mut values = [f32::NAN, f32::INFINITY, -200.0, 0.0];
+            unit.apply(&mut values, Threads::single());
             assert!(values[0].is_nan());
-            assert_eq!(values[1..], [f32::INFINITY, 0.0, 0.0]);
+            assert_eq!(values[1..], [f32::INFINITY, 0.0, 0.0], "{unit:?}");
         }
     }
 }

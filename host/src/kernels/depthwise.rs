@@ -9,6 +9,7 @@ use crate::kernels::MatrixMut;
 use crate::kernels::MatrixView;
 use crate::kernels::Real;
 use crate::kernels::Threads;
+use crate::kernels::composite::Unit;
 use crate::kernels::epilogue;
 use crate::kernels::matmul;
 use crate::kernels::parallel::even_part;
@@ -55,6 +56,8 @@ pub struct Pointwise<'a> {
     pub filter: &'a [f32],
     /// What follows, without an addend.
     pub epilogue: Epilogue<'a>,
+    /// What follows that.
+    pub unit: Option<Unit>,
 }
 
 impl Pointwise<'_> {
@@ -84,8 +87,13 @@ impl Pointwise<'_> {
         let images = &self.images[first * self.channels..][..n * self.channels];
         let images = MatrixView::row_major(images, n, self.channels)?;
         let columns = self.epilogue.bias.len();
-        let mut out = MatrixMut::new(out, n, columns, columns)?;
-        matmul::matmul_prepacked(images, self.filter, Some(self.epilogue), &mut out, threads)
+        let mut pixels = MatrixMut::new(out, n, columns, columns)?;
+        let epilogue = Some(self.epilogue);
+        matmul::matmul_prepacked(images, self.filter, epilogue, &mut pixels, threads)?;
+        if let Some(unit) = self.unit {
+            unit.apply(out, threads);
+        }
+        Ok(())
     }
 }
 
@@ -174,8 +182,9 @@ impl Depthwise {
         Ok(())
     }
 
-    /// Computes the same of images that a pointwise convolution gives. Each thread computes the
-    /// lines under its windows when it needs them, so that they are read from the cache.
+    /// Computes the same, and `unit`, of images that a pointwise convolution gives. Each thread
+    /// computes the lines under its windows when it needs them, so that they are read from the
+    /// cache.
     ///
     /// # Errors
     /// [`KernelError::InvalidArgument`] if the lengths of the pointwise convolution's slices or the
@@ -187,7 +196,7 @@ impl Depthwise {
         &self,
         images: &Pointwise<'_>,
         filter: &[f32],
-        epilogue: Epilogue<'_>,
+        (epilogue, unit): (Epilogue<'_>, Option<Unit>),
         out: &mut [f32],
         threads: Threads<'_>,
     ) -> Result<(), KernelError> {
@@ -199,7 +208,11 @@ impl Depthwise {
             let n_elements = (n_lines * columns).saturating_mul(self.channels);
             let mut between = threads.unset_scratch::<f32>(n_elements)?;
             images.pixels(0, n_lines * columns, &mut between, threads)?;
-            return self.apply_with(&between, filter, Some(epilogue), out, threads);
+            self.apply_with(&between, filter, Some(epilogue), out, threads)?;
+            if let Some(unit) = unit {
+                unit.apply(out, threads);
+            }
+            return Ok(());
         }
         let channels = self.channels;
         let zeros = threads.scratch::<f32>(channels)?;
@@ -235,6 +248,9 @@ impl Depthwise {
                 }
                 let image_line = |y: usize| &lines[y % size * pixels..][..pixels];
                 self.line(line, image_line, filter, &zeros, Some(epilogue), out);
+                if let Some(unit) = unit {
+                    unit.apply(out, threads.alone());
+                }
             }
             Ok(())
         })
@@ -537,6 +553,7 @@ mod tests {
                         channels: inputs,
                         filter: &panels,
                         epilogue: epilogue(Activation::Relu6),
+                        unit: None,
                     };
                     let between: Vec<f32> = (0..batch * 11 * 6 * channels)
                         .map(|index| {
@@ -553,6 +570,8 @@ mod tests {
                     depthwise
                         .apply_with(&between, &filter, Some(last), &mut expected, alone)
                         .unwrap();
+                    Unit::HardSwish.apply(&mut expected, alone);
+                    let last = (last, Some(Unit::HardSwish));
                     depthwise
                         .apply_after(&pointwise, &filter, last, &mut found, alone)
                         .unwrap();

@@ -3,6 +3,7 @@
 
 use super::expression::Edge;
 use super::expression::Expressions;
+use super::unit;
 use crate::backend::fuse::bias_inputs;
 use crate::graph::AttrValue;
 use crate::graph::NodeId;
@@ -17,7 +18,7 @@ const BETWEEN_BYTES: usize = 1 << 20;
 pub(super) struct Layer<'g> {
     pub(super) convolution: NodeId,
     pub(super) bias: Edge,
-    /// The name of its op.
+    /// Its name in fused ops.
     pub(super) activation: Option<&'g str>,
 }
 
@@ -70,6 +71,10 @@ pub(super) fn find<'g>(all: Expressions<'_, 'g>, last: NodeId) -> Option<Bottlen
 fn layer<'g>(all: Expressions<'_, 'g>, last: NodeId) -> Option<Layer<'g>> {
     let (activation, sum) = match all.op(last) {
         op @ ("Relu" | "Relu6") => (Some(op), all.node((last, 0))?),
+        "Mul" | "RealDiv" => {
+            let (unit, x) = unit::find(all, last)?;
+            (Some(unit.name()), all.node(x)?)
+        }
         _ => (None, last),
     };
     let (bias, base) = bias_inputs(all.0.graph(), sum)?;

@@ -32,6 +32,16 @@ pub(super) struct Product {
     pub(super) factors: SmallVec<[Factor; 4]>,
 }
 
+impl Product {
+    /// No factors.
+    fn one() -> Self {
+        Self {
+            constant: 1.0,
+            factors: SmallVec::new(),
+        }
+    }
+}
+
 /// The nodes of a partition as expressions. Nodes that pass on their input are skipped.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expressions<'e, 'g>(pub(super) &'e PartitionGraph<'g>);
@@ -140,11 +150,26 @@ impl<'g> Expressions<'_, 'g> {
     /// Returns what an input reads as a product. Other products that it contains are factors if
     /// several nodes read them.
     pub(super) fn product(self, edge: Edge) -> Product {
-        let mut product = Product {
-            constant: 1.0,
-            factors: SmallVec::new(),
-        };
-        let mut left: SmallVec<[(Edge, bool); 4]> = SmallVec::from_slice(&[(edge, true)]);
+        let mut product = Product::one();
+        self.multiply(&mut product, edge, true);
+        product
+    }
+
+    /// Returns the result of a `Mul` or `RealDiv` as a product.
+    pub(super) fn product_of(self, node: NodeId) -> Product {
+        let mut product = Product::one();
+        match (self.op(node), self.constant((node, 1))) {
+            ("RealDiv", Some(divisor)) => product.constant /= f64::from(divisor),
+            ("RealDiv", None) => return product,
+            _ => self.multiply(&mut product, (node, 1), false),
+        }
+        self.multiply(&mut product, (node, 0), false);
+        product
+    }
+
+    /// Multiplies a product by what an input reads.
+    fn multiply(self, product: &mut Product, edge: Edge, is_first: bool) {
+        let mut left: SmallVec<[(Edge, bool); 4]> = SmallVec::from_slice(&[(edge, is_first)]);
         while let Some((edge, is_first)) = left.pop() {
             if let Some(constant) = self.constant(edge) {
                 product.constant *= f64::from(constant);
@@ -172,7 +197,6 @@ impl<'g> Expressions<'_, 'g> {
                 _ => product.factors.push(self.factor(edge)),
             }
         }
-        product
     }
 
     fn factor(self, edge: Edge) -> Factor {

@@ -7,9 +7,9 @@
 
 mod bottleneck;
 mod expression;
-mod gelu;
 mod layer_norm;
 mod recurrent;
+mod unit;
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use self::expression::Expressions;
 use crate::backend::cpu::kernels;
 use crate::backend::cpu::kernels::composite::GATED_SUM;
 use crate::backend::cpu::kernels::composite::GATED_TANH;
-use crate::backend::cpu::kernels::composite::GELU;
 use crate::backend::cpu::kernels::composite::LAYER_NORM;
+use crate::backend::cpu::kernels::composite::UNIT;
 use crate::backend::fuse::Activation;
 use crate::backend::fuse::fuse_bias;
 use crate::backend::fuse::fuse_epilogues;
@@ -28,6 +28,7 @@ use crate::device::PartitionGraph;
 use crate::graph::AttrSet;
 use crate::graph::AttrValue;
 use crate::graph::NodeId;
+use crate::kernels::composite::Unit;
 use crate::tensor::DType;
 
 /// A fused node without the nodes that it replaces.
@@ -35,8 +36,8 @@ struct Fused {
     op: &'static str,
     attrs: Vec<(Arc<str>, AttrValue)>,
     inputs: Vec<Edge>,
-    /// Whether a Gaussian error linear unit is the approximation.
-    is_approximate: bool,
+    /// The linear unit, if it is one.
+    unit: Option<Unit>,
 }
 
 /// Fuses the nodes of a CPU device.
@@ -64,7 +65,9 @@ fn fuse_pattern(graph: &mut PartitionGraph<'_>, last: NodeId) {
     if nodes.iter().any(|&node| !graph.has_plain_kernel(node)) {
         return;
     }
-    if fused.op == GELU && fuse_gelu(graph, &fused, &nodes) {
+    if let Some(unit) = fused.unit
+        && fuse_unit(graph, unit, &fused.inputs, &nodes)
+    {
         return;
     }
     let type_attr = AttrValue::Type {
@@ -82,20 +85,24 @@ fn fuse_pattern(graph: &mut PartitionGraph<'_>, last: NodeId) {
     let _ = graph.fuse(fused);
 }
 
-/// Fuses a Gaussian error linear unit with the matmul and the bias before it, if there are such.
-fn fuse_gelu(graph: &mut PartitionGraph<'_>, gelu: &Fused, nodes: &[NodeId]) -> bool {
+/// Fuses a linear unit with the matmul or convolution and the bias before it, if there are such.
+fn fuse_unit(
+    graph: &mut PartitionGraph<'_>,
+    unit: Unit,
+    inputs: &[Edge],
+    nodes: &[NodeId],
+) -> bool {
     let all = Expressions(graph);
-    let Some(bias) = gelu.inputs.first().and_then(|&edge| all.node(edge)) else {
+    let Some(bias) = inputs.first().and_then(|&edge| all.node(edge)) else {
         return false;
-    };
-    let op = match gelu.is_approximate {
-        false => kernels::fused::GELU_EXACT,
-        true => kernels::fused::GELU_APPROXIMATE,
     };
     if !graph.is_needed_only_by(bias, |reader| nodes.contains(&reader)) {
         return false;
     }
-    let activation = Some(Activation { op, nodes });
+    let activation = Some(Activation {
+        op: unit.name(),
+        nodes,
+    });
     fuse_bias(graph, kernels::fused::EPILOGUES, bias, None, activation)
 }
 
@@ -124,7 +131,7 @@ fn bottleneck(all: Expressions<'_, '_>, last: NodeId) -> Option<Fused> {
             (depthwise.convolution, 1),
             depthwise.bias,
         ],
-        is_approximate: false,
+        unit: None,
     })
 }
 
@@ -133,7 +140,7 @@ fn pattern(all: Expressions<'_, '_>, last: NodeId) -> Option<Fused> {
         op,
         attrs: Vec::new(),
         inputs: inputs.to_vec(),
-        is_approximate: false,
+        unit: None,
     };
     let gated_sum = || Some(of(GATED_SUM, &recurrent::gated_sum(all, last)?));
     let gated_tanh = || Some(of(GATED_TANH, &recurrent::gated_tanh(all, last)?));
@@ -142,8 +149,13 @@ fn pattern(all: Expressions<'_, '_>, last: NodeId) -> Option<Fused> {
             .or_else(gated_sum)
             .or_else(|| bottleneck(all, last)),
         "BiasAdd" | "Relu" | "Relu6" => bottleneck(all, last),
-        "Mul" => gelu(all, last).or_else(gated_tanh),
-        "RealDiv" => Some(of("Softmax", &[recurrent::softmax(all, last)?])),
+        "Mul" => bottleneck(all, last)
+            .or_else(|| unit(all, last))
+            .or_else(gated_tanh),
+        "RealDiv" => match recurrent::softmax(all, last) {
+            Some(x) => Some(of("Softmax", &[x])),
+            None => bottleneck(all, last).or_else(|| unit(all, last)),
+        },
         _ => None,
     }
 }
@@ -161,16 +173,16 @@ fn layer_norm(all: Expressions<'_, '_>, last: NodeId) -> Option<Fused> {
         op: LAYER_NORM,
         attrs: attrs.map(|(name, value)| (name.into(), value)).into(),
         inputs: inputs.into_iter().flatten().collect(),
-        is_approximate: false,
+        unit: None,
     })
 }
 
-fn gelu(all: Expressions<'_, '_>, last: NodeId) -> Option<Fused> {
-    let found = gelu::find(all, last)?;
+fn unit(all: Expressions<'_, '_>, last: NodeId) -> Option<Fused> {
+    let (unit, x) = unit::find(all, last)?;
     Some(Fused {
-        op: GELU,
-        attrs: vec![("approximate".into(), AttrValue::Bool(found.is_approximate))],
-        inputs: vec![found.x],
-        is_approximate: found.is_approximate,
+        op: UNIT,
+        attrs: vec![("unit".into(), unit.name().into())],
+        inputs: vec![x],
+        unit: Some(unit),
     })
 }

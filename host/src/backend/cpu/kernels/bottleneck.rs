@@ -1,6 +1,7 @@
 //! A pointwise and a depthwise convolution, each with bias and activation, as one kernel.
 
 use crate::backend::cpu::kernels::def;
+use crate::backend::cpu::kernels::fused::activation_of;
 use crate::backend::cpu::kernels::math;
 use crate::backend::fuse::check_bias;
 use crate::backend::host_kernels::Made;
@@ -16,6 +17,7 @@ use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::kernels::MatrixView;
 use crate::kernels::Threads;
+use crate::kernels::composite::Unit;
 use crate::kernels::depthwise::Pointwise;
 use crate::kernels::matmul;
 use crate::kernels::matmul::Epilogue;
@@ -45,15 +47,14 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 /// depthwise one.
 struct Bottleneck {
     windows: UndilatedWindows,
-    activations: [Activation; 2],
+    activations: [(Activation, Option<Unit>); 2],
 }
 
 fn make(node: &KernelConstruction<'_>) -> Made {
-    let activation = |name: &'static str| match node.attrs.text(name) {
-        None | Some("") => Ok(Activation::None),
-        Some("Relu") => Ok(Activation::Relu),
-        Some("Relu6") => Ok(Activation::Relu6),
-        Some(_) => Err(bad_attr(node, name, "Relu, Relu6 or nothing")),
+    let activation = |name: &'static str| {
+        let op = node.attrs.text(name).filter(|op| !op.is_empty());
+        let found = activation_of(op);
+        found.ok_or_else(|| bad_attr(node, name, "Relu, Relu6, a linear unit or nothing"))
     };
     Ok(Box::new(Bottleneck {
         windows: UndilatedWindows::of_depthwise(node)?,
@@ -86,13 +87,15 @@ impl Bottleneck {
             addend: None,
             activation,
         };
+        let [(first_activation, first_unit), (last_activation, last_unit)] = self.activations;
         let pointwise = Pointwise {
             images: image.as_slice()?,
             channels,
             filter: panels,
-            epilogue: epilogue(bias.as_slice()?, self.activations[0]),
+            epilogue: epilogue(bias.as_slice()?, first_activation),
+            unit: first_unit,
         };
-        let last = epilogue(last_bias.as_slice()?, self.activations[1]);
+        let last = (epilogue(last_bias.as_slice()?, last_activation), last_unit);
         let weights = last_filter.as_slice()?;
         context.fill_output(0, &shape, |out| {
             plan.apply_after(&pointwise, weights, last, out, Threads::of(context))

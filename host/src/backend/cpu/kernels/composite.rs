@@ -3,12 +3,14 @@
 use crate::backend::cpu::kernels::def;
 use crate::backend::host_kernels::Made;
 use crate::backend::host_kernels::kernel;
+use crate::backend::plan::attr::bad_attr;
 use crate::device::KernelConstruction;
 use crate::device::KernelContext;
 use crate::device::KernelError;
 use crate::device::KernelRegistry;
 use crate::kernels::Threads;
 use crate::kernels::composite;
+use crate::kernels::composite::Unit;
 use crate::tensor::DType;
 use crate::tensor::Shape;
 
@@ -16,8 +18,8 @@ use crate::tensor::Shape;
 /// say. These ops are not TensorFlow's and never occur in a graph.
 pub(in crate::backend::cpu) const LAYER_NORM: &str = "_FusedLayerNorm";
 
-/// The Gaussian error linear unit of `x`.
-pub(in crate::backend::cpu) const GELU: &str = "_FusedGelu";
+/// A linear unit of `x`: that of attribute `unit`.
+pub(in crate::backend::cpu) const UNIT: &str = "_FusedUnit";
 
 /// `a * sigmoid(b) + sigmoid(c) * tanh(d)`
 pub(in crate::backend::cpu) const GATED_SUM: &str = "_FusedGatedSum";
@@ -31,7 +33,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
             LAYER_NORM,
             layer_norm as fn(&KernelConstruction<'_>) -> Made,
         ),
-        (GELU, gelu),
+        (UNIT, unit),
         (GATED_SUM, |_| kernel(gated_sum)),
         (GATED_TANH, |_| kernel(gated_tanh)),
     ] {
@@ -76,14 +78,15 @@ fn layer_norm(node: &KernelConstruction<'_>) -> Made {
     })
 }
 
-fn gelu(node: &KernelConstruction<'_>) -> Made {
-    let is_approximate = node.attrs.bool("approximate") == Some(true);
+fn unit(node: &KernelConstruction<'_>) -> Made {
+    let unit = node.attrs.text("unit").and_then(Unit::find);
+    let unit = unit.ok_or_else(|| bad_attr(node, "unit", "name of a linear unit"))?;
     kernel(move |context| {
         let input = context.input(0)?;
         let x = input.as_slice::<f32>()?;
         context.fill_output(0, input.shape(), |out: &mut [f32]| {
             out.copy_from_slice(x);
-            composite::gelu(out, is_approximate, Threads::of(context));
+            unit.apply(out, Threads::of(context));
             Ok(())
         })
     })

@@ -21,7 +21,7 @@ use crate::device::KernelRegistry;
 use crate::kernels::Broadcast;
 use crate::kernels::Number;
 use crate::kernels::Threads;
-use crate::kernels::composite;
+use crate::kernels::composite::Unit;
 use crate::kernels::epilogue;
 use crate::kernels::matmul::Epilogue;
 use crate::tensor::DType;
@@ -37,22 +37,14 @@ pub(in crate::backend::cpu) const EPILOGUES: Epilogues<'static> = Epilogues {
     is_activation: |op| matches!(op, "Relu" | "Relu6"),
 };
 
-/// TensorFlow's name of the Gaussian error linear unit in fused ops.
-pub(in crate::backend::cpu) const GELU_EXACT: &str = "GeluExact";
-
-/// That of its approximation.
-pub(in crate::backend::cpu) const GELU_APPROXIMATE: &str = "GeluApproximate";
-
-/// Returns the activation of a name in fused ops, and whether a Gaussian error linear unit, which
-/// is not in registers, follows; with `true` it is the approximation.
-fn activation_of(op: Option<&str>) -> Option<(Activation, Option<bool>)> {
+/// Returns the activation of a name in fused ops, and the linear unit, which is not computed in
+/// registers.
+pub(super) fn activation_of(op: Option<&str>) -> Option<(Activation, Option<Unit>)> {
     Some(match op {
         None => (Activation::None, None),
         Some("Relu") => (Activation::Relu, None),
         Some("Relu6") => (Activation::Relu6, None),
-        Some(GELU_EXACT) => (Activation::None, Some(false)),
-        Some(GELU_APPROXIMATE) => (Activation::None, Some(true)),
-        Some(_) => return None,
+        Some(op) => (Activation::None, Some(Unit::find(op)?)),
     })
 }
 
@@ -79,8 +71,8 @@ pub(super) fn register(registry: &mut KernelRegistry) {
 pub(super) struct EpilogueOps {
     has_addend: bool,
     activation: Activation,
-    /// Whether a Gaussian error linear unit follows; with `true` it is the approximation.
-    gelu: Option<bool>,
+    /// What follows everything else.
+    unit: Option<Unit>,
 }
 
 /// A matmul or convolution of another type than `float`, with a bias and the activation that
@@ -94,20 +86,20 @@ struct Fused {
 fn fused(node: &KernelConstruction<'_>, base: MakeBase) -> Made {
     let follow = fused_ops(node, |op| activation_of(Some(op)).is_some())?;
     let known = activation_of(follow.activation);
-    let (activation, gelu) = known.ok_or_else(|| bad_fused_ops(node))?;
+    let (activation, unit) = known.ok_or_else(|| bad_fused_ops(node))?;
     let dtype = type_attr(node, "T")?;
-    if follow.has_addend && gelu.is_some() {
+    if follow.has_addend && unit.is_some() {
         return Err(bad_fused_ops(node));
     }
     if dtype == DType::F32 {
         let epilogue = EpilogueOps {
             has_addend: follow.has_addend,
             activation,
-            gelu,
+            unit,
         };
         return base(node, Some(epilogue));
     }
-    if follow.has_addend || gelu.is_some() {
+    if follow.has_addend || unit.is_some() {
         return Err(bad_fused_ops(node));
     }
     Ok(Box::new(Fused {
@@ -128,7 +120,7 @@ pub(super) fn output_with(
     let Some(EpilogueOps {
         has_addend,
         activation,
-        gelu,
+        unit,
     }) = ops
     else {
         return context.fill_output(0, shape, |out| compute(None, out));
@@ -136,8 +128,8 @@ pub(super) fn output_with(
     let threads = Threads::of(context);
     let compute = |epilogue: Option<Epilogue<'_>>, out: &mut [f32]| {
         compute(epilogue, out)?;
-        if let Some(is_approximate) = gelu {
-            composite::gelu(out, is_approximate, threads);
+        if let Some(unit) = unit {
+            unit.apply(out, threads);
         }
         Ok(())
     };

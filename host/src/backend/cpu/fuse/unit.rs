@@ -1,4 +1,5 @@
-//! Finds the Gaussian error linear unit, which TensorFlow's graphs contain as several nodes.
+//! Finds activations that TensorFlow's graphs contain as several nodes: linear units that a
+//! function of the same number scales.
 
 use std::f64::consts::FRAC_1_SQRT_2;
 use std::f64::consts::FRAC_2_SQRT_PI;
@@ -7,51 +8,56 @@ use super::expression::Edge;
 use super::expression::Expressions;
 use super::expression::Factor;
 use crate::graph::NodeId;
+use crate::kernels::composite::Unit;
 
-/// The coefficient of `x^3`.
+/// The coefficient of `x^3` in the approximation of the Gaussian error linear unit.
 const CUBIC: f64 = 0.044_715;
 
-/// A Gaussian error linear unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Gelu {
-    pub(super) x: Edge,
-    /// Whether it is computed with `tanh`.
-    pub(super) is_approximate: bool,
-}
-
-/// Returns the unit whose last node this is: `x / 2 * (1 + erf(x / sqrt(2)))`, or `x / 2 * (1 +
-/// tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`, with factors in any order.
-pub(super) fn find(all: Expressions<'_, '_>, last: NodeId) -> Option<Gelu> {
-    if all.op(last) != "Mul" {
+/// Returns the unit whose last node this is, and its input: a product of `x` and a function of it,
+/// with factors in any order.
+pub(super) fn find(all: Expressions<'_, '_>, last: NodeId) -> Option<(Unit, Edge)> {
+    if !matches!(all.op(last), "Mul" | "RealDiv") {
         return None;
     }
-    // As a node that reads the last one would.
-    let inputs = [(last, 0), (last, 1)].map(|edge| all.product(edge));
-    let constant: f64 = inputs.iter().map(|it| it.constant).product();
-    let mut factors = inputs.iter().flat_map(|it| it.factors.iter().copied());
-    let (Some(Factor::Value(a)), Some(Factor::Value(b)), None) =
-        (factors.next(), factors.next(), factors.next())
-    else {
+    let product = all.product_of(last);
+    let &[Factor::Value(a), Factor::Value(b)] = &product.factors[..] else {
         return None;
     };
-    if constant != 0.5 {
-        return None;
-    }
-    [[a, b], [b, a]].into_iter().find_map(|[x, sum]| {
-        let terms = all.commuted(sum, "AddV2")?.into_iter();
-        let [_, function] = terms
-            .into_iter()
-            .find(|[one, _]| all.is_constant(*one, 1.0))?;
-        let is_approximate = match all.unary(function, "Erf") {
-            Some(argument) => {
-                let product = all.product(argument);
-                let is_scaled = (product.constant - FRAC_1_SQRT_2).abs() < 1e-6;
-                (is_scaled && is_only(all, &product.factors, x)).then_some(false)
-            }
-            None => is_cubic(all, all.unary(function, "Tanh")?, x).then_some(true),
+    let is_constant = |number: f64| (product.constant - number).abs() <= number * 1e-6;
+    [[a, b], [b, a]].into_iter().find_map(|[x, function]| {
+        let unit = if is_constant(0.5) {
+            gelu(all, function, x)
+        } else if is_constant(1.0) {
+            let argument = all.unary(function, "Sigmoid")?;
+            all.is_same(argument, x).then_some(Unit::Silu)
+        } else if is_constant(1.0 / 6.0) {
+            let mut orders = all
+                .commuted(all.unary(function, "Relu6")?, "AddV2")?
+                .into_iter();
+            let is_shifted = orders.any(|[a, b]| all.is_same(a, x) && all.is_constant(b, 3.0));
+            is_shifted.then_some(Unit::HardSwish)
+        } else {
+            None
         }?;
-        (all.shape(x) == all.result(last)).then_some(Gelu { x, is_approximate })
+        (all.shape(x) == all.result(last)).then_some((unit, x))
     })
+}
+
+/// Returns the unit of `1 + erf(x / sqrt(2))`, or of `1 + tanh(sqrt(2 / pi) * (x + 0.044715 *
+/// x^3))`.
+fn gelu(all: Expressions<'_, '_>, sum: Edge, x: Edge) -> Option<Unit> {
+    let terms = all.commuted(sum, "AddV2")?.into_iter();
+    let [_, function] = terms
+        .into_iter()
+        .find(|[one, _]| all.is_constant(*one, 1.0))?;
+    match all.unary(function, "Erf") {
+        Some(argument) => {
+            let product = all.product(argument);
+            let is_scaled = (product.constant - FRAC_1_SQRT_2).abs() < 1e-6;
+            (is_scaled && is_only(all, &product.factors, x)).then_some(Unit::GeluExact)
+        }
+        None => is_cubic(all, all.unary(function, "Tanh")?, x).then_some(Unit::GeluApproximate),
+    }
 }
 
 fn is_only(all: Expressions<'_, '_>, factors: &[Factor], x: Edge) -> bool {
