@@ -86,6 +86,8 @@ mod published;
 #[cfg(feature = "kernels")]
 mod queues;
 #[cfg(feature = "cli")]
+mod random_networks;
+#[cfg(feature = "cli")]
 mod random_policies;
 #[cfg(feature = "cli")]
 mod random_programs;

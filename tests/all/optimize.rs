@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use placewright::builder::Axes;
 use placewright::builder::Conv2d;
 use placewright::builder::Dynamic;
 use placewright::builder::GraphBuilder;
 use placewright::builder::MatMul;
 use placewright::builder::Padding;
+use placewright::builder::Value;
 use placewright::graph::AttrValue;
 use placewright::graph::Graph;
 use placewright::optimize::Pass;
@@ -471,4 +473,148 @@ fn a_matrix_that_a_few_bytes_describe_is_not_divided() {
         let session = builder(&graph, 1).build().unwrap();
         assert_eq!(session.graph().find_node("both1").is_none(), is_divided);
     }
+}
+
+/// A network of images with channels first or last; `x` is `[2, 3, 9, 8]` in both. `y` is a mean
+/// per channel, `z` an image with channels first, `u` one with channels last.
+fn layout(is_first: bool) -> Arc<Graph> {
+    let b = GraphBuilder::new("layout");
+    // The place of each axis, and values per axis, of images with channels first.
+    let order = if is_first { [0, 1, 2, 3] } else { [0, 2, 3, 1] };
+    let per_axis = |values: [i64; 4]| order.map(|axis| values[axis]);
+    let axis = |first: usize| i32::try_from(order.iter().position(|&it| it == first).unwrap());
+    let format = if is_first { "NCHW" } else { "NHWC" };
+    let transposed = |name: &str, image: Value<f32>, axes: [i32; 4]| {
+        let node = b.op("Transpose").name(name).input(image);
+        let axes = b.constant([4], &axes).unwrap();
+        node.input(axes).value::<f32>().unwrap()
+    };
+    let windowed = |op: &str, name: &str, strides: [i64; 4]| {
+        let node = b.op(op).name(name).attr("strides", per_axis(strides));
+        node.attr("data_format", format)
+    };
+    let x = b.placeholder::<f32>("x", [2, 3, 9, 8]).unwrap();
+    let x = match is_first {
+        true => x,
+        false => transposed("x_last", x, [0, 2, 3, 1]),
+    };
+    let paddings = [[0, 0], [0, 0], [1, 1], [1, 0i32]];
+    let paddings = b.constant([4, 2], &order.map(|it| paddings[it]).concat());
+    let padded = b.named("padded").pad(x, paddings.unwrap()).unwrap();
+    let filter = b.constant([3, 2, 3, 4], &numbers(72, 1)).unwrap();
+    let conv = windowed("Conv2D", "conv", [1, 1, 2, 1]).attr("padding", "VALID");
+    let conv = conv.input(padded).input(filter).value::<f32>().unwrap();
+    let bias = b.constant([4], &numbers(4, 2)).unwrap();
+    let biased = b.op("BiasAdd").name("biased").attr("data_format", format);
+    let biased = biased.input(conv).input(bias).value::<f32>().unwrap();
+    let shape = per_axis([1, 4, 1, 1]).map(|dim| usize::try_from(dim).unwrap());
+    let scale = b.named("scale").constant(shape, &numbers(4, 3)).unwrap();
+    let scaled = b.named("scaled").mul(scale, biased).unwrap();
+    let active = b.named("active").relu(scaled).unwrap();
+    let less = b.named("less").sub(active, 0.25).unwrap();
+    let pool = windowed("MaxPool", "pool", [1, 1, 1, 1]).attr("padding", "EXPLICIT");
+    let explicit = [[0i64, 0], [0, 0], [1, 0], [0, 1]];
+    let pool = pool
+        .attr("ksize", per_axis([1, 1, 2, 2]))
+        .attr("explicit_paddings", order.map(|it| explicit[it]).concat());
+    let pool = pool.input(less).value::<f32>().unwrap();
+    let weights = b.constant([3, 3, 4, 2], &numbers(72, 4)).unwrap();
+    let depthwise = windowed("DepthwiseConv2dNative", "depthwise", [1, 1, 1, 1]);
+    let depthwise = depthwise.attr("padding", "SAME");
+    let depthwise = depthwise.input(less).input(weights).value::<f32>().unwrap();
+    let average = windowed("AvgPool", "average", [1, 1, 1, 1]).attr("padding", "SAME");
+    let average = average.attr("ksize", per_axis([1, 1, 3, 2]));
+    let average = average.input(depthwise).value::<f32>().unwrap();
+    let channels = axis(1).unwrap();
+    let both = b.named("both").concat([pool, average], channels).unwrap();
+    let ones = |seed| b.constant([12], &numbers(12, seed)).unwrap();
+    let variance = b.constant([12], &[0.5f32; 12]).unwrap();
+    let norm = b.op("FusedBatchNormV3").name("norm").input(both);
+    let norm = norm
+        .input(ones(5))
+        .input(ones(6))
+        .input(ones(7))
+        .input(variance);
+    let norm = norm.attr("is_training", false).attr("data_format", format);
+    let norm = norm.finish().unwrap();
+    let norm = b.output::<f32>(norm, 0).unwrap();
+    let axes = [axis(2).unwrap(), axis(3).unwrap()];
+    let mean = b.reduce_mean(norm, Axes::new(axes)).unwrap();
+    b.named("y").neg(mean).unwrap();
+    let kept = b.reduce_max(norm, Axes::new(axes).keeping_dims()).unwrap();
+    let rest = b.named("rest").sub(norm, kept).unwrap();
+    match is_first {
+        true => {
+            b.named("z").identity(rest).unwrap();
+            transposed("u", rest, [0, 2, 3, 1]);
+        }
+        false => {
+            transposed("z", rest, [0, 3, 1, 2]);
+            b.named("u").identity(rest).unwrap();
+        }
+    }
+    Arc::new(b.finish())
+}
+
+#[test]
+fn networks_with_channels_first_are_computed_with_channels_last() {
+    let x = Tensor::from_values([2, 3, 9, 8], &numbers(432, 5)).unwrap();
+    let feeds = [("x", x)];
+    let graph = layout(true);
+    let session = builder(&graph, 1).build().unwrap();
+    let last = builder(&layout(false), 1).with_passes([]).build().unwrap();
+    let fetches = ["y", "z", "u"];
+    let found = session.run(&feeds, &fetches).unwrap();
+    assert_close(&found, &last.run(&feeds, &fetches).unwrap());
+    let small = session.graph();
+    assert!(!Arc::ptr_eq(&small, &graph));
+    for node in small.nodes() {
+        let format = small.attrs(node).text("data_format");
+        assert_ne!(format, Some("NCHW"), "{}", small.node_name(node));
+    }
+    // Zeros around `x` are the convolution's.
+    assert!(!ops(&small).contains(&"Pad"));
+    // Of `x`, and of what is fetched with channels first.
+    let n_transpositions = ops(&small).iter().filter(|&&op| op == "Transpose").count();
+    assert_eq!(n_transpositions, 2);
+    // Only the given graph has this tensor. Its kernels transpose images.
+    let given = builder(&graph, 1).with_passes([]).build().unwrap();
+    compare(&session, &given, &feeds, &["conv", "pool", "average", "y"]);
+    assert!(Arc::ptr_eq(&session.graph(), &graph));
+    assert_close(&session.run(&feeds, &fetches).unwrap(), &found);
+}
+
+#[test]
+fn an_image_that_was_transposed_to_channels_first_is_read_as_it_was() {
+    let b = GraphBuilder::new("twice");
+    let x = b.placeholder::<f32>("x", [2, 6, 6, 3]).unwrap();
+    let axes = b.constant([4], &[0, 3, 1, 2]).unwrap();
+    let first = b
+        .op("Transpose")
+        .input(x)
+        .input(axes)
+        .value::<f32>()
+        .unwrap();
+    let filter = b.constant([1, 1, 3, 4], &numbers(12, 1)).unwrap();
+    let conv = b.op("Conv2D").name("conv").attr("strides", [1i64; 4]);
+    let conv = conv.attr("padding", "SAME").attr("data_format", "NCHW");
+    let conv = conv.input(first).input(filter).value::<f32>().unwrap();
+    let axes = b.constant([4], &[0, 2, 3, 1]).unwrap();
+    let y = b.op("Transpose").name("y").input(conv).input(axes);
+    y.value::<f32>().unwrap();
+    // The name that the pass would take.
+    b.named("conv/channels_last").neg(x).unwrap();
+    let graph = Arc::new(b.finish());
+    let session = builder(&graph, 1).build().unwrap();
+    let fetched = session.run(&[self::x()], &["y", "conv/channels_last"]);
+    let expected = numbers(216, 5).iter().map(|x| -x).collect::<Vec<f32>>();
+    assert_eq!(fetched.unwrap()[1].as_slice::<f32>().unwrap(), expected);
+    let small = session.graph();
+    assert!(!ops(&small).contains(&"Transpose"), "{:?}", ops(&small));
+    // A pinned node remains.
+    let pinned = builder(&graph, 1).with_pin("conv", "/device:CPU:0");
+    let pinned = pinned.build().unwrap();
+    let left = pinned.graph();
+    let conv = left.find_node("conv").unwrap();
+    assert_eq!(left.attrs(conv).text("data_format"), Some("NCHW"));
 }

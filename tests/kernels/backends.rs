@@ -55,6 +55,10 @@ const DOUBLE: &str = "not every device computes with 64-bit floats";
 #[cfg(any(feature = "cuda", feature = "opencl"))]
 const RARE: &str = "no model that is run needs it on a device; it runs on the CPU";
 
+/// Why devices that compile do not transpose images.
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+const LAYOUT: &str = "the optimizer puts channels last; what it leaves runs on the CPU";
+
 /// One backend: how to create its devices, and their known limitations.
 pub(crate) struct Backend {
     /// The name in trials and in `PLACEWRIGHT_REQUIRE`.
@@ -101,12 +105,16 @@ const UNSUPPORTED: Reasons = &[
     ("binary::Pow: a negative exponent", RARE),
     ("boxes::", RARE),
     ("codec::", TEXT),
+    ("conv::DepthwiseConv2dNative: channels first", LAYOUT),
     ("elementwise::TruncateDiv: floats", RARE),
     ("example::", TEXT),
     ("functions::", RARE),
     ("joined::", RARE),
     ("matrix::BatchMatMulV3: bfloat16 and", RARE),
     ("matrix::BatchMatMulV3: int8 and", RARE),
+    ("nn::AvgPool: channels first", LAYOUT),
+    ("nn::Conv2D: channels first", LAYOUT),
+    ("nn::MaxPool: channels first", LAYOUT),
     ("random::", RARE),
     ("sparse::", RARE),
     ("sparse_join::", RARE),

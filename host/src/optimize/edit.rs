@@ -81,6 +81,8 @@ pub(super) struct Edit<'g> {
     replaced: FxHashMap<NodeId, New>,
     removed: FxHashSet<NodeId>,
     inserted: Vec<Inserted>,
+    /// Their names.
+    names: FxHashSet<String>,
     /// Nodes whose value other nodes have taken over: feeding them would miss those.
     absorbed: FxHashSet<NodeId>,
 }
@@ -133,6 +135,7 @@ impl<'g> Edit<'g> {
             replaced: FxHashMap::default(),
             removed: FxHashSet::default(),
             inserted: Vec::new(),
+            names: FxHashSet::default(),
             absorbed: FxHashSet::default(),
         }
     }
@@ -206,7 +209,8 @@ impl<'g> Edit<'g> {
 
     /// Adds a node in front of another one, on the same requested device. Returns its output 0.
     pub(super) fn insert(&mut self, before: NodeId, suffix: &str, new: New) -> Source {
-        let name = format!("{}/{suffix}", self.graph.node_name(before));
+        let name = self.unique(format!("{}/{suffix}", self.graph.node_name(before)));
+        self.names.insert(name.clone());
         self.inserted.push(Inserted {
             name,
             requested_device: self.graph.requested(before).to_owned(),
@@ -217,6 +221,17 @@ impl<'g> Edit<'g> {
             index: self.inserted.len() - 1,
             slot: 0,
         }
+    }
+
+    /// Returns the name, with a number behind it if it is in use.
+    fn unique(&self, name: String) -> String {
+        let is_free =
+            |name: &str| self.graph.find_node(name).is_none() && !self.names.contains(name);
+        if is_free(&name) {
+            return name;
+        }
+        let mut numbered = (1usize..).map(|number| format!("{name}_{number}"));
+        numbered.find(|name| is_free(name)).unwrap_or(name)
     }
 
     /// Returns the outputs of a node.

@@ -5,6 +5,7 @@
 //! same tensors in both, so pins, placements and traces have the names of the graph that was given.
 //! Names of removed nodes are gone; a session that is asked for one runs the graph that was given.
 
+mod channels_last;
 mod edit;
 mod fold_batch_norms;
 mod fold_constants;
@@ -37,6 +38,8 @@ pub struct Tools<'a> {
 pub enum Pass {
     /// Nodes that read only constants, and request no device, become constants of at most 1 MiB.
     FoldConstants,
+    /// Images with channels first, which few devices compute, get them last.
+    ChannelsLast,
     /// Batch normalization, in one node or as arithmetic, becomes part of the weights and a bias.
     FoldBatchNorms,
     /// Zeros around images become the padding of the convolution or pooling that reads them.
@@ -47,8 +50,9 @@ pub enum Pass {
 
 impl Pass {
     /// All passes, in order.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::FoldConstants,
+        Self::ChannelsLast,
         Self::FoldBatchNorms,
         Self::FoldPadding,
         Self::HoistProducts,
@@ -63,6 +67,7 @@ impl Pass {
     pub fn name(self) -> &'static str {
         match self {
             Self::FoldConstants => "fold-constants",
+            Self::ChannelsLast => "channels-last",
             Self::FoldBatchNorms => "fold-batch-norms",
             Self::FoldPadding => "fold-padding",
             Self::HoistProducts => "hoist-products",
@@ -152,11 +157,12 @@ pub fn optimize(
         let mut edit = Edit::new(&given, tools.ops, &kept);
         match pass {
             Pass::FoldConstants => fold_constants::fold_constants(&mut edit, tools),
+            Pass::ChannelsLast => channels_last::channels_last(&mut edit),
             Pass::FoldBatchNorms => fold_batch_norms::fold_batch_norms(&mut edit),
             Pass::FoldPadding => fold_padding::fold_padding(&mut edit),
             Pass::HoistProducts => hoist_products::hoist_products(&mut edit),
         }
-        // A graph that cannot be assembled, because a name is in use, remains as it is.
+        // A graph that cannot be assembled, because it exceeds 32-bit ids, remains as it is.
         if let Ok(Some(edited)) = edit.finish() {
             optimized.passes.push(PassReport {
                 pass,

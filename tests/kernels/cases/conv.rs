@@ -186,13 +186,13 @@ fn depthwise() -> Vec<Case> {
         .refused("dilations [2, 2]; only 1 is"),
         depthwise_case(
             "channels first",
-            zeros(&[1, 3, 3, 1]),
-            zeros(&[1, 1, 1, 1]),
+            tensor(&[1, 2, 1, 2], &[1.0f32, 2.0, 3.0, 4.0]),
+            tensor(&[1, 1, 2, 1], &[10.0f32, 100.0]),
             1,
             "VALID",
         )
         .text("data_format", "NCHW")
-        .refused("only NHWC is"),
+        .gives(tensor(&[1, 2, 1, 2], &[10.0f32, 20.0, 300.0, 400.0])),
     ]
 }
 

@@ -317,11 +317,11 @@ fn convolutions() -> Vec<Case> {
         case("Conv2D: channels first", "Conv2D")
             .typed("T", DType::F32)
             .ints("strides", &[1, 1, 1, 1])
-            .text("padding", "SAME")
+            .text("padding", "VALID")
             .text("data_format", "NCHW")
-            .input(ones(&[1, 1, 3, 3]))
-            .input(ones(&[1, 1, 1, 1]))
-            .refused("not implemented: Conv2D with data_format `NCHW`"),
+            .input(tensor(&[1, 2, 2, 3], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0]))
+            .input(ones(&[1, 2, 2, 1]))
+            .gives(tensor(&[1, 1, 2, 2], &[18.0f32, 22.0, 30.0, 34.0])),
         case("Conv2D: explicit sizes beside another padding", "Conv2D")
             .typed("T", DType::F32)
             .ints("strides", &[1, 1, 1, 1])
@@ -713,6 +713,16 @@ fn pools() -> Vec<Case> {
             .input(tensor(image.0, image.1))
             .refused("batch and depth dimensions must be 1"),
     ];
+    let image = tensor(&[1, 2, 2, 2], &[1.0f32, 2.0, 3.0, 4.0, 8.0, 7.0, 6.0, 5.0]);
+    for (op, results) in [("MaxPool", [4.0f32, 8.0]), ("AvgPool", [2.5, 6.5])] {
+        let pool = case(&format!("{op}: channels first"), op).typed("T", DType::F32);
+        let pool = pool
+            .ints("ksize", &[1, 1, 2, 2])
+            .ints("strides", &[1, 1, 1, 1]);
+        let pool = pool.text("padding", "VALID").text("data_format", "NCHW");
+        let pool = pool.input(image.clone());
+        cases.push(pool.gives(tensor(&[1, 2, 1, 1], &results)));
+    }
     for (input, size, window) in [
         (
             [1, 6, 6, 3],

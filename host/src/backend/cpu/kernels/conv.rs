@@ -1,5 +1,6 @@
 //! Depthwise and transposed convolutions.
 
+use crate::backend::cpu::kernels::channels_first::either_layout;
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::fused::EpilogueOps;
 use crate::backend::cpu::kernels::fused::output_with;
@@ -26,7 +27,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     registry.register(
         def("DepthwiseConv2dNative")
             .with_types("T", &REALS)
-            .with_factory(depthwise),
+            .with_factory(|node| either_layout(node, depthwise)),
     );
     registry.register(
         def("Conv2DBackpropInput")

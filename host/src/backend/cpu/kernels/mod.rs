@@ -16,6 +16,7 @@ mod bincount;
 pub(in crate::backend::cpu) mod bottleneck;
 mod boxes;
 mod cast;
+mod channels_first;
 mod checks;
 mod codec;
 mod color;

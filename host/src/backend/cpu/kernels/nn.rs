@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use crate::backend::cpu::kernels::channels_first::either_layout;
 use crate::backend::cpu::kernels::def;
 use crate::backend::cpu::kernels::fused::EpilogueOps;
 use crate::backend::cpu::kernels::fused::output_with;
@@ -89,27 +90,33 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         &REALS,
         |node| dispatch_real!(type_attr(node, "T")?, T => kernel(|context| softmax(context, softmax::log_softmax::<T>))),
     );
-    add("Conv2D", &CONVOLVED, conv_2d);
-    add("MaxPool", &POOLED, |node| {
-        let windows = PoolWindows::new(node)?;
-        dispatch_number!(type_attr(node, "T")?, T => kernel(move |context| {
-            let (pool, shape) = windows.over(context.input(0)?.shape())?;
-            let x = context.input(0)?.as_slice::<T>()?;
-            output(context, shape, |out| {
-                pool.max(x, out, Threads::of(context))
-            })
-        }))
-    });
-    add("AvgPool", &REALS, |node| {
-        let windows = PoolWindows::new(node)?;
-        dispatch_real!(type_attr(node, "T")?, T => kernel(move |context| {
-            let (pool, shape) = windows.over(context.input(0)?.shape())?;
-            let x = context.input(0)?.as_slice::<T>()?;
-            output(context, shape, |out| {
-                pool.mean(x, out, Threads::of(context))
-            })
-        }))
-    });
+    add("Conv2D", &CONVOLVED, |node| either_layout(node, conv_2d));
+    add("MaxPool", &POOLED, |node| either_layout(node, max_pool));
+    add("AvgPool", &REALS, |node| either_layout(node, avg_pool));
+}
+
+/// TensorFlow `MaxPool`, channels last.
+fn max_pool(node: &KernelConstruction<'_>) -> Made {
+    let windows = PoolWindows::new(node)?;
+    dispatch_number!(type_attr(node, "T")?, T => kernel(move |context| {
+        let (pool, shape) = windows.over(context.input(0)?.shape())?;
+        let x = context.input(0)?.as_slice::<T>()?;
+        output(context, shape, |out| {
+            pool.max(x, out, Threads::of(context))
+        })
+    }))
+}
+
+/// TensorFlow `AvgPool`, channels last.
+fn avg_pool(node: &KernelConstruction<'_>) -> Made {
+    let windows = PoolWindows::new(node)?;
+    dispatch_real!(type_attr(node, "T")?, T => kernel(move |context| {
+        let (pool, shape) = windows.over(context.input(0)?.shape())?;
+        let x = context.input(0)?.as_slice::<T>()?;
+        output(context, shape, |out| {
+            pool.mean(x, out, Threads::of(context))
+        })
+    }))
 }
 
 /// TensorFlow `BiasAdd`: `[.., c] + [c]`, or `[n, c, ..] + [c]` for `NCHW`.
