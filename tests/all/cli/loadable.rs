@@ -197,13 +197,13 @@ fn node(name: &str, op: &str, rest: &[Vec<u8>]) -> Vec<u8> {
     field(0x0a, &[names, rest.concat()].concat())
 }
 
-/// Returns a GraphDef of a convolution of a constant of ones, channels first, for which CPUs have
+/// Returns a GraphDef of a convolution of volumes of ones, channels first, for which CPUs have
 /// no kernel.
 fn channels_first() -> Vec<u8> {
     let constant = |name: &str| {
         let size = field(0x12, &[0x08, 1]);
         let one = field(0x22, &1f32.to_le_bytes());
-        let tensor = [vec![0x08, FLOAT], field(0x12, &size.repeat(4)), one].concat();
+        let tensor = [vec![0x08, FLOAT], field(0x12, &size.repeat(5)), one].concat();
         let value = attr("value", &field(0x42, &tensor));
         node(name, "Const", &[attr("dtype", &[0x30, FLOAT]), value])
     };
@@ -211,21 +211,21 @@ fn channels_first() -> Vec<u8> {
         field(0x1a, b"x"),
         field(0x1a, b"f"),
         attr("T", &[0x30, FLOAT]),
-        attr("strides", &field(0x0a, &field(0x1a, &[1; 4]))),
+        attr("strides", &field(0x0a, &field(0x1a, &[1; 5]))),
         attr("padding", &field(0x12, b"VALID")),
-        attr("data_format", &field(0x12, b"NCHW")),
+        attr("data_format", &field(0x12, b"NCDHW")),
     ];
-    let convolution = node("conv", "Conv2D", &convolution);
+    let convolution = node("conv", "Conv3D", &convolution);
     [constant("x"), constant("f"), convolution].concat()
 }
 
 #[test]
 fn place_fails_if_a_kernel_rejects_its_node() {
     let folder = folder();
-    let graph = file(&folder, "nchw.pb", &channels_first());
-    let why = "`conv` (Conv2D)";
-    placewright(args("run {}", &[&graph])).expect_error(1, &[why, "NCHW"]);
-    let parts = ["a run of the whole graph fails", why, "NCHW"];
+    let graph = file(&folder, "ncdhw.pb", &channels_first());
+    let why = "`conv` (Conv3D)";
+    placewright(args("run {}", &[&graph])).expect_error(1, &[why, "NCDHW"]);
+    let parts = ["a run of the whole graph fails", why, "NCDHW"];
     placewright(args("place {}", &[&graph])).expect_error(1, &parts);
     let report = placewright(args("place {} --json", &[&graph])).expect(1);
     let report = report.json();
