@@ -618,3 +618,18 @@ fn an_image_that_was_transposed_to_channels_first_is_read_as_it_was() {
     let conv = left.find_node("conv").unwrap();
     assert_eq!(left.attrs(conv).text("data_format"), Some("NCHW"));
 }
+
+#[test]
+fn a_constant_of_more_dimensions_than_an_image_gives_the_result_as_many() {
+    let b = GraphBuilder::new("five");
+    let x = b.placeholder::<f32>("x", [2, 6, 6, 3]).unwrap();
+    let pool = b.op("MaxPool").attr("strides", [1i64; 4]);
+    let pool = pool.attr("ksize", [1i64, 1, 2, 2]).attr("padding", "SAME");
+    let pool = pool.attr("data_format", "NCHW").input(x);
+    let two = b.constant([1, 1, 1, 1, 1], &[2f32]).unwrap();
+    b.named("y").mul(pool.value::<f32>().unwrap(), two).unwrap();
+    let graph = Arc::new(b.finish());
+    let optimized = builder(&graph, 1).build().unwrap();
+    let given = builder(&graph, 1).with_passes([]).build().unwrap();
+    compare(&optimized, &given, &[self::x()], &["y"]);
+}

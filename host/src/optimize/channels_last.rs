@@ -3,7 +3,7 @@
 //!
 //! Images are transposed where they enter such nodes and where others read them. Between them,
 //! elementwise nodes, paddings, concatenations and reductions take images as they are, so most
-//! networks have one transposition at the begin and none at the end.
+//! networks have one transposition at the beginning and none at the end.
 
 use std::sync::Arc;
 
@@ -32,10 +32,10 @@ use crate::tensor::LiteralData;
 use crate::tensor::PartialShape;
 use crate::tensor::Shape;
 
-/// Nodes that kernels compute with channels last only, or transpose their images.
+/// Ops whose kernels need channels last, or transpose images before and after.
 const WINDOWED: [&str; 4] = ["Conv2D", "DepthwiseConv2dNative", "MaxPool", "AvgPool"];
 
-/// Nodes that have a `data_format`, and kernels for both.
+/// Ops with a `data_format` whose kernels compute both.
 const EITHER: [&str; 4] = [
     "BiasAdd",
     "FusedBatchNorm",
@@ -88,10 +88,7 @@ pub(super) fn channels_last(edit: &mut Edit<'_>) {
     let Some(first) = graph.nodes().find(|&node| is_first(node)) else {
         return;
     };
-    let first = match padding_before(edit, first) {
-        Some(pad) => pad,
-        None => first,
-    };
+    let first = padding_before(edit, first).unwrap_or(first);
     // A constant of a loop or branch belongs to its frame.
     if graph.nodes().any(|node| is_control_flow(graph.op(node))) {
         return;
@@ -129,7 +126,7 @@ struct Pass<'e, 'g> {
     /// Other images that converted nodes read.
     entering: FxHashMap<TensorId, Source>,
     permutations: FxHashMap<[usize; 4], Source>,
-    /// Nodes that do not read their images any more.
+    /// Nodes that are replaced or left out, and so no longer read their images.
     done: FxHashSet<NodeId>,
 }
 
@@ -332,7 +329,8 @@ impl Pass<'_, '_> {
         let n = literal.shape().n_elements();
         let is_per_channel = match *literal.shape().dims() {
             [1, _, 1, 1] | [_, 1, 1] => true,
-            _ => n == 1,
+            // One of more dimensions than an image would give the result more, too.
+            _ => n == 1 && literal.shape().rank() <= 4,
         };
         if !is_per_channel || n > CONSTANT_MAX {
             return None;
