@@ -202,7 +202,7 @@ impl Winograd {
             return Ok(());
         }
         let work_ns = self.macs(convolution) / MACS_PER_NS;
-        simd::Winograd {
+        simd::TiledConvolution {
             grid: self.grid(convolution),
             batch,
             input_channels,

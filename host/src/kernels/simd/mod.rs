@@ -24,4 +24,4 @@ pub(crate) use prepacked::prepacked_len;
 pub(crate) use vectorize::vectorize;
 pub(crate) use winograd::DILATION_MAX;
 pub(crate) use winograd::TileGrid;
-pub(crate) use winograd::Winograd;
+pub(crate) use winograd::TiledConvolution;

@@ -239,7 +239,7 @@ pub(crate) fn matmul_prepacked(
             epilogue,
             rows,
             panels,
-            is_backward: n_rows <= ROWS_MAX && is_second(),
+            is_backward: n_rows <= ROWS_MAX && begins_at_end(),
             out,
             row_stride,
         }
@@ -264,15 +264,14 @@ pub(crate) fn matmul_prepacked(
     });
 }
 
-/// Returns whether this is the second of two calls on this thread. Matmuls of few rows take as long
-/// as it takes to read the panels. If each second one begins with the last panel, what the one
-/// before has read last is still in the cache: the steps of a recurrent network read the same
-/// panels.
-fn is_second() -> bool {
+/// Returns whether a matmul of few rows begins with the last panel: every second one of a thread
+/// does. It takes as long as it takes to read the panels, and those that the matmul before has read
+/// last are still in the cache. The steps of a recurrent network read the same panels.
+fn begins_at_end() -> bool {
     thread_local! {
-        static IS_SECOND: Cell<bool> = const { Cell::new(false) };
+        static NEXT: Cell<bool> = const { Cell::new(false) };
     }
-    IS_SECOND.with(|it| it.replace(!it.get()))
+    NEXT.with(|next| next.replace(!next.get()))
 }
 
 /// Divides `n_tiles` tiles of `rows` rows in each of `n_panels` panels into at least `n_parts`

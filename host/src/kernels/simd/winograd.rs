@@ -2,9 +2,7 @@
 //! the products matmuls with prepacked filters.
 
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::OnceLock;
-use std::sync::PoisonError;
 
 use rten_simd::Isa;
 use rten_simd::SimdOp;
@@ -85,9 +83,9 @@ impl TileGrid {
     }
 }
 
-/// A convolution with transformed filters.
+/// Winograd's convolution, with transformed filters.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Winograd<'a> {
+pub(crate) struct TiledConvolution<'a> {
     pub(crate) grid: TileGrid,
     pub(crate) batch: usize,
     pub(crate) input_channels: usize,
@@ -100,7 +98,7 @@ pub(crate) struct Winograd<'a> {
     pub(crate) epilogue: Option<Epilogue<'a>>,
 }
 
-impl Winograd<'_> {
+impl TiledConvolution<'_> {
     /// Computes `[batch, rows.output, columns.output, output_channels]`, until the run is
     /// interrupted; `work_ns` is the time on one thread.
     ///
@@ -147,24 +145,16 @@ impl Winograd<'_> {
             }
         };
         let part = n_tiles.div_ceil(n_parts).max(1);
-        let spare = Mutex::new(Vec::new());
         let failure = OnceLock::new();
         let out = Target(out.as_mut_ptr());
         let uninterrupted = threads.uninterrupted();
         uninterrupted.for_each(work_ns, n_tiles.div_ceil(part), |index| {
             let tiles = index * part..n_tiles.min((index + 1) * part);
-            let scratch = spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let scratch = match scratch {
-                Some(scratch) => Ok(scratch),
-                None => BlockScratch::new(&self, part, threads),
-            };
-            match scratch {
-                Ok(mut scratch) => {
-                    // SAFETY: `out` has the pixels of all tiles, and parts have different tiles.
-                    unsafe { self.tiles(tiles, &mut scratch, out, threads.alone()) };
-                    let mut spare = spare.lock().unwrap_or_else(PoisonError::into_inner);
-                    spare.push(scratch);
-                }
+            match BlockScratch::new(&self, tiles.len(), threads) {
+                // SAFETY: `out` has the pixels of all tiles, and parts have different tiles.
+                Ok(mut scratch) => unsafe {
+                    self.tiles(tiles, &mut scratch, out, threads.alone());
+                },
                 Err(error) => drop(failure.set(error)),
             }
         });
@@ -243,7 +233,7 @@ impl Winograd<'_> {
     }
 }
 
-/// Scratch memory of one thread.
+/// Scratch memory of one part.
 struct BlockScratch {
     /// A pixel.
     zeros: Scratch<f32>,
@@ -254,17 +244,17 @@ struct BlockScratch {
 }
 
 impl BlockScratch {
-    /// Allocates scratch for parts of `n_tiles` tiles.
+    /// Allocates scratch for a part of `n_tiles` tiles.
     fn new(
-        winograd: &Winograd<'_>,
+        convolution: &TiledConvolution<'_>,
         n_tiles: usize,
         threads: Threads<'_>,
     ) -> Result<Self, KernelError> {
-        let n_elements = winograd.grid.n_elements() * winograd.block_max().min(n_tiles);
+        let n_elements = convolution.grid.n_elements() * convolution.block_max().min(n_tiles);
         Ok(Self {
-            zeros: threads.scratch(winograd.input_channels)?,
-            patches: threads.unset_scratch(n_elements * winograd.input_channels)?,
-            products: threads.unset_scratch(n_elements * winograd.output_channels)?,
+            zeros: threads.scratch(convolution.input_channels)?,
+            patches: threads.unset_scratch(n_elements * convolution.input_channels)?,
+            products: threads.unset_scratch(n_elements * convolution.output_channels)?,
         })
     }
 }

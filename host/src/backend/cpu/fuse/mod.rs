@@ -1,9 +1,8 @@
 //! Fuses nodes of a CPU device: what one of its kernels computes at once.
 //!
 //! Patterns are found from their last node back (`expression`). Each becomes one kernel of
-//! `kernels/composite.rs` or
-//! `kernels/bottleneck.rs`. Matmuls and convolutions with what follows them come
-//! last (`backend/fuse.rs`), since an activation may be a pattern.
+//! `kernels/composite.rs` or `kernels/bottleneck.rs`. Matmuls and convolutions with what follows
+//! them come last (`backend/fuse.rs`), since an activation may be a pattern.
 
 mod bottleneck;
 mod expression;
